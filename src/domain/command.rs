@@ -1,0 +1,252 @@
+//! Commands: what a caller, or the service itself, asks an effect to do.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::canonical::{Canonical, Sha256Digest};
+use super::ids::Name;
+use super::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
+use super::record::FailureEvidence;
+use super::state::EffectClass;
+
+/// A wish to act now.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Who would act.
+    pub worker: Name,
+    /// Digest of worker and claim id, where a claim id was sent.
+    pub claim: Option<Sha256Digest>,
+    /// The lease wished for; the tool's where absent.
+    pub lease_seconds: Option<u32>,
+    /// The id that the dispatch gets if it is granted.
+    pub dispatch_id: Uuid,
+}
+
+impl Claim {
+    /// The digest under which a claim id is kept: the id itself never leaves the client's memory
+    /// and the request.
+    #[must_use]
+    pub fn digest(worker: &Name, claim_id: &str) -> Sha256Digest {
+        Sha256Digest::of(format!("{}\n{worker}\n{claim_id}", worker.as_str().len()).as_bytes())
+    }
+}
+
+/// `POST /api/intents`.
+#[derive(Debug, Clone)]
+pub struct Propose {
+    /// The operation.
+    pub operation_id: Name,
+    /// The tool.
+    pub tool: Name,
+    /// The class the caller states, if any.
+    pub class: Option<EffectClass>,
+    /// What is acted on.
+    pub target: Name,
+    /// Digest of the arguments.
+    pub arguments_digest: Sha256Digest,
+    /// The arguments in canonical form, where they were sent.
+    pub arguments: Option<Arc<Canonical>>,
+    /// Correlation.
+    pub run_id: Option<Name>,
+    /// Correlation.
+    pub session_id: Option<Name>,
+    /// Correlation.
+    pub call_id: Option<Name>,
+    /// The declared profile.
+    pub profile_id: Option<Name>,
+    /// The wish to act at once.
+    pub claim: Option<Claim>,
+    /// The downstream key that a new effect gets.
+    pub idempotency_key: Box<str>,
+    /// The unresolved effect with the same content, where one was found.
+    pub duplicate_of: Option<Name>,
+}
+
+/// What a report says.
+#[derive(Debug, Clone)]
+pub enum Report {
+    /// It was done.
+    Succeeded {
+        /// The evidence.
+        receipt: CheckedReceipt,
+        /// The fresh read, where already made.
+        verification: Option<Verification>,
+    },
+    /// It failed; terminal only with a receipt.
+    Failed {
+        /// The evidence.
+        receipt: Option<CheckedReceipt>,
+        /// Otherwise, how it failed.
+        failure: Option<FailureEvidence>,
+    },
+    /// It was never sent.
+    NotSent(Option<FailureEvidence>),
+    /// Nobody knows.
+    Unknown(FailureEvidence),
+}
+
+/// The result that replays return, as sent.
+#[derive(Debug, Clone)]
+pub struct ResultDocument {
+    /// The bytes, unless there were too many to keep.
+    pub text: Option<Arc<str>>,
+    /// Digest of the bytes as sent.
+    pub digest: Sha256Digest,
+    /// Their number.
+    pub size_bytes: u64,
+}
+
+/// `POST …/outcome`.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The dispatch that reports.
+    pub dispatch_id: Uuid,
+    /// Its fence.
+    pub fence: u32,
+    /// What it says.
+    pub report: Report,
+    /// The recorded result.
+    pub result: Option<ResultDocument>,
+    /// Digest over the whole report.
+    pub digest: Sha256Digest,
+}
+
+/// What an adapter or an operator's lookup said (protocol §6).
+#[derive(Debug, Clone)]
+pub enum Finding {
+    /// A binding receipt.
+    Receipt {
+        /// The evidence.
+        receipt: CheckedReceipt,
+        /// The fresh read that came with it.
+        verification: Option<Verification>,
+    },
+    /// The mutation is not there.
+    NotFound {
+        /// The answer is authoritative, the tool declares authoritative lookups, and either the
+        /// settle window has passed or the downstream can no longer accept the original.
+        earned: bool,
+    },
+    /// Not yet.
+    Pending,
+    /// Nobody to ask.
+    Unsupported,
+    /// The validator refused.
+    Rejected,
+    /// No usable answer.
+    NoAnswer,
+}
+
+/// An operator's decision.
+#[derive(Debug, Clone)]
+pub struct Resolve {
+    /// The revision it was made for.
+    pub expected_revision: u32,
+    /// The operator's name for it.
+    pub decision_id: Name,
+    /// The state to go to.
+    pub outcome: ResolvedOutcome,
+    /// Why.
+    pub reason: String,
+    /// Digest over the whole decision.
+    pub digest: Sha256Digest,
+}
+
+/// Where an operator may send an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResolvedOutcome {
+    /// It happened.
+    Completed,
+    /// It did not, or failed.
+    Failed,
+    /// It may be tried again.
+    SafeToRetry,
+    /// Still unknown.
+    OutcomeUnknown,
+}
+
+/// All commands on an existing effect. `Propose` is apart because it may find none.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// `POST …/dispatch`.
+    Claim {
+        /// The wish.
+        claim: Claim,
+        /// `If-Match`.
+        expected_revision: Option<u32>,
+        /// The effect it is held for has settled.
+        hold_released: bool,
+    },
+    /// `POST …/heartbeat`.
+    Heartbeat {
+        /// The dispatch.
+        dispatch_id: Uuid,
+        /// Its fence.
+        fence: u32,
+    },
+    /// `POST …/outcome`.
+    Outcome(Box<Outcome>),
+    /// `POST …/verification`.
+    Verify(Verification),
+    /// `POST …/cancel`.
+    Cancel {
+        /// `If-Match`.
+        expected_revision: Option<u32>,
+    },
+    /// A deadline passed: lease, approval, verification or reconciliation.
+    Expire {
+        /// The effect it is held for has settled.
+        hold_released: bool,
+    },
+    /// `POST …/authorization`.
+    Authorize {
+        /// `If-Match`.
+        expected_revision: u32,
+        /// The proposal that was read.
+        proposal_digest: Sha256Digest,
+        /// Yes or no.
+        approve: bool,
+        /// Why.
+        reason: String,
+    },
+    /// Recovery of a prepared, never dispatched effect.
+    SettleUndispatched {
+        /// The revision it was planned for.
+        expected_revision: u32,
+    },
+    /// Step 2 of a reconciliation.
+    AdmitReconciliation {
+        /// Digest of the request.
+        request_digest: Sha256Digest,
+        /// The revision the request names.
+        expected_revision: u32,
+        /// Whether the downstream is asked.
+        lookup: bool,
+        /// How long the call may take.
+        timeout_seconds: u32,
+    },
+    /// Step 4 of a reconciliation.
+    SettleReconciliation {
+        /// The revision of the admission.
+        admitted_revision: u32,
+        /// The request that was admitted.
+        request_digest: Sha256Digest,
+        /// What was found.
+        finding: Box<Finding>,
+    },
+    /// An operator's decision.
+    Resolve(Resolve),
+}
+
+impl Report {
+    /// What the report claims about the world, where it has a receipt.
+    #[must_use]
+    pub fn receipt(&self) -> Option<(&CheckedReceipt, ReceiptOutcome)> {
+        match self {
+            Self::Succeeded { receipt, .. } => Some((receipt, ReceiptOutcome::Completed)),
+            Self::Failed { receipt: Some(receipt), .. } => Some((receipt, ReceiptOutcome::Failed)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Late truth is kept (law 7): evidence that decides nothing, and the contradictions it shows.
+
+use std::sync::Arc;
+
+use super::Next;
+use crate::domain::canonical::Sha256Digest;
+use crate::domain::command::Report;
+use crate::domain::journal::{Event, EventKind};
+use crate::domain::receipt::ReceiptOutcome;
+use crate::domain::record::{ReportMark, ReviewReason};
+use crate::domain::state::{EffectClass, State};
+use crate::limits;
+
+/// Remembers a report, so that an equal repeat is known again.
+pub(super) fn mark(next: &mut Next<'_>, digest: &Sha256Digest, evidence_only: bool) {
+    let revision = next.life.revision;
+    next.life.reports.push(ReportMark { digest: digest.clone(), revision, evidence_only });
+}
+
+/// Stores a report as evidence. Returns whether it was stored; past [`limits::LATE_REPORTS`] it is not.
+pub(super) fn keep(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sha256Digest) -> bool {
+    if next.life.reports.iter().filter(|mark| mark.evidence_only).count() >= limits::LATE_REPORTS {
+        return false;
+    }
+    mark(next, digest, true);
+    let word = match report {
+        Report::Succeeded { .. } => "succeeded",
+        Report::Failed { .. } => "failed",
+        Report::NotSent(_) => "not_sent",
+        Report::Unknown(_) => "unknown",
+    };
+    let mut event = Event::new(EventKind::LateReport)
+        .with("fence", fence)
+        .with("outcome", word)
+        .with("report_digest", digest.as_str());
+    if let Some((receipt, _)) = report.receipt() {
+        event = event
+            .with("receipt_id", receipt.receipt.receipt_id.as_str())
+            .with("receipt_digest", receipt.digest.as_str());
+        next.receipt = Some(Arc::clone(&receipt.text));
+    }
+    let contradicts = contradicts(next, report);
+    if contradicts {
+        event = event.with("contradicts", true);
+    }
+    next.event(event);
+    if contradicts {
+        next.life.contradicted = true;
+        // A settled outcome stays (evidence never decides alone); what might still be acted on stops.
+        match next.life.state {
+            State::Proposed | State::IntentRecorded | State::SafeToRetry | State::Verifying => {
+                next.review(ReviewReason::Contradiction);
+            }
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Whether the report's receipt and what is recorded can't both be true.
+fn contradicts(next: &Next<'_>, report: &Report) -> bool {
+    let Some((receipt, says)) = report.receipt() else { return false };
+    let recorded = next.life.receipt.as_ref();
+    let another_receipt = recorded.is_some_and(|recorded| recorded.receipt_id != receipt.receipt.receipt_id);
+    let committed = says == ReceiptOutcome::Completed;
+    match next.life.state {
+        State::Completed | State::Verifying => !committed || another_receipt,
+        State::Failed => committed,
+        State::Refused | State::Proposed | State::IntentRecorded => committed,
+        // The proof that nothing was committed is refuted.
+        State::SafeToRetry => committed,
+        // An earlier dispatch committed although a later one was earned by proof that it had not.
+        State::Dispatched | State::OutcomeUnknown => committed && next.record.intent.class == EffectClass::External,
+        State::ManualReview => false,
+    }
+}

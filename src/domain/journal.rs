@@ -1,0 +1,139 @@
+//! Journal entries: append-only, one per revision, hash-chained per effect (protocol §10).
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::canonical::Sha256Digest;
+use super::ids::{EffectKey, Name, prefix};
+use super::state::State;
+use super::time::Timestamp;
+
+/// The event names of protocol §10 that a journal entry may list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum EventKind {
+    /// The intent was stated.
+    #[serde(rename = "effect.proposed")]
+    Proposed,
+    /// The dispatch is allowed.
+    #[serde(rename = "effect.authorized")]
+    Authorized,
+    /// The intent may be claimed.
+    #[serde(rename = "effect.intent_recorded")]
+    IntentRecorded,
+    /// A dispatch was granted.
+    #[serde(rename = "effect.dispatched")]
+    Dispatched,
+    /// A dispatch stayed silent.
+    #[serde(rename = "effect.lease_expired")]
+    LeaseExpired,
+    /// Nobody knows.
+    #[serde(rename = "effect.outcome_unknown")]
+    OutcomeUnknown,
+    /// A receipt binds.
+    #[serde(rename = "effect.receipt.validated")]
+    ReceiptValidated,
+    /// A fresh read was recorded.
+    #[serde(rename = "effect.verified")]
+    Verified,
+    /// It happened.
+    #[serde(rename = "effect.completed")]
+    Completed,
+    /// It did not.
+    #[serde(rename = "effect.failed")]
+    Failed,
+    /// It was denied or withdrawn.
+    #[serde(rename = "effect.refused")]
+    Refused,
+    /// It may be tried again.
+    #[serde(rename = "effect.safe_to_retry")]
+    SafeToRetry,
+    /// A person decides.
+    #[serde(rename = "effect.manual_review")]
+    ManualReview,
+    /// A report came under an old fence or after settlement.
+    #[serde(rename = "effect.late_report")]
+    LateReport,
+    /// A reconciliation was admitted.
+    #[serde(rename = "effect.reconciliation.started")]
+    ReconciliationStarted,
+    /// It answered without settling.
+    #[serde(rename = "effect.reconciliation.observed")]
+    ReconciliationObserved,
+    /// It was superseded or rejected.
+    #[serde(rename = "effect.reconciliation.conflict")]
+    ReconciliationConflict,
+    /// An operator decided.
+    #[serde(rename = "effect.resolved")]
+    Resolved,
+}
+
+/// One event of a journal entry: a name and public facts, never content (law 11).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Event {
+    /// The name.
+    #[serde(rename = "type")]
+    pub kind: EventKind,
+    /// Public facts.
+    #[serde(flatten)]
+    pub facts: Map<String, Value>,
+}
+
+impl Event {
+    /// An event without facts.
+    #[must_use]
+    pub fn new(kind: EventKind) -> Self {
+        Self { kind, facts: Map::new() }
+    }
+
+    /// The same with one fact more.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.facts.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+/// What a journal entry says. Serialized once; the bytes are stored, hashed and answered as they are.
+#[derive(Debug, Serialize)]
+pub struct Entry<'a> {
+    /// The revision that the entry made.
+    pub revision: u32,
+    /// When, by database time.
+    pub at: Timestamp,
+    /// Who: a principal, or `actonce` for the service itself.
+    pub by: &'a Name,
+    /// The state after it.
+    pub state: State,
+    /// The events that the change stands for.
+    pub events: &'a [Event],
+    /// Digest of the intent, in the first entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intent_digest: Option<&'a Sha256Digest>,
+    /// Digest of the record's life after the change.
+    pub record_digest: &'a Sha256Digest,
+    /// Digest of the receipt stored with this entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt_digest: Option<&'a Sha256Digest>,
+    /// Digest of the result stored with this entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_digest: Option<&'a Sha256Digest>,
+}
+
+/// The `prev_hash` of a first entry.
+pub const GENESIS: [u8; 32] = [0; 32];
+
+/// The hash of an entry: SHA-256 over a domain tag, the tenant (length first), the effect, the
+/// revision, the previous hash and the entry's bytes as stored.
+#[must_use]
+pub fn entry_hash(key: &EffectKey, revision: u32, prev_hash: &[u8; 32], entry: &str) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"actonce entry v1");
+    hash.update(prefix(key.tenant.as_str()));
+    hash.update(key.tenant.as_str());
+    hash.update(key.effect.as_bytes());
+    hash.update(revision.to_be_bytes());
+    hash.update(prev_hash);
+    hash.update(entry);
+    hash.finalize().into()
+}

@@ -1,0 +1,14 @@
+//! Values and decisions. No I/O, no clock, no SQL, no HTTP.
+
+pub mod canonical;
+pub mod command;
+pub mod decide;
+pub mod fault;
+pub mod ids;
+pub mod journal;
+pub mod receipt;
+pub mod record;
+pub mod refusal;
+pub mod state;
+pub mod time;
+pub mod tool;

@@ -1,0 +1,113 @@
+//! Points in time. Every one that decides something comes from the database (law 13).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Microseconds since 1970-01-01T00:00:00Z. Shown and stored as RFC 3339 UTC with six decimals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// From microseconds since the epoch.
+    #[must_use]
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the epoch.
+    #[must_use]
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// This time plus whole seconds.
+    #[must_use]
+    pub fn plus_seconds(self, seconds: u32) -> Self {
+        Self(self.0.saturating_add(i64::from(seconds).saturating_mul(1_000_000)))
+    }
+
+    /// This time plus microseconds.
+    #[must_use]
+    pub fn plus_micros(self, micros: i64) -> Self {
+        Self(self.0.saturating_add(micros))
+    }
+
+    /// Microseconds from `earlier` to this time; negative if it lies before.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Whole seconds from `now` until this time, rounded up, at least 1.
+    #[must_use]
+    pub fn seconds_from(self, now: Self) -> u32 {
+        let left = self.since(now).max(1);
+        u32::try_from(left.saturating_add(999_999) / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    /// Parses RFC 3339; an offset is required. Precision below a microsecond is cut.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        i64::try_from(time.unix_timestamp_nanos() / 1_000).ok().map(Self)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.div_euclid(1_000_000);
+        let micros = self.0.rem_euclid(1_000_000);
+        let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (date, clock) = (time.date(), time.time());
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{micros:06}Z",
+            date.year(),
+            u8::from(date.month()),
+            date.day(),
+            clock.hour(),
+            clock.minute(),
+            clock.second(),
+        )
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| {
+            serde::de::Error::custom("must be an RFC 3339 date and time with an offset, such as 2026-01-31T12:00:00Z")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_and_read_back_to_the_microsecond() {
+        let time = Timestamp::parse("2026-02-28T23:59:59.123456789+02:00").unwrap();
+        assert_eq!(time.to_string(), "2026-02-28T21:59:59.123456Z");
+        assert_eq!(Timestamp::parse(&time.to_string()), Some(time));
+        assert_eq!(Timestamp::parse("2026-02-28T23:59:59"), None);
+        assert_eq!(Timestamp::from_micros(-1).to_string(), "1969-12-31T23:59:59.999999Z");
+    }
+
+    #[test]
+    fn seconds_left_round_up_and_never_say_zero() {
+        let now = Timestamp::from_micros(0);
+        assert_eq!(now.plus_seconds(5).seconds_from(now), 5);
+        assert_eq!(Timestamp::from_micros(1).seconds_from(now), 1);
+        assert_eq!(now.seconds_from(now.plus_seconds(9)), 1);
+    }
+}

@@ -1,0 +1,73 @@
+//! Every bound of the protocol (§12), in one place. Units stand last in each name.
+//!
+//! A limit is part of the contract: the refusal names it, the documentation lists it, and a test
+//! reads it from here.
+
+/// Longest operation id, tool, target, run, session, call, profile or worker name.
+pub const NAME_BYTES: usize = 256;
+/// Longest tenant name.
+pub const TENANT_BYTES: usize = 128;
+/// Largest request body.
+pub const BODY_BYTES: usize = 1024 * 1024;
+/// Largest body of a batch route.
+pub const BATCH_BODY_BYTES: usize = 8 * 1024 * 1024;
+/// Most items of a batch route.
+pub const BATCH_ITEMS: usize = 200;
+/// Largest `arguments` value, as sent.
+pub const ARGUMENTS_BYTES: usize = 256 * 1024;
+/// Largest receipt, as stored.
+pub const RECEIPT_BYTES: usize = 512 * 1024;
+/// Largest `artifacts` list of a receipt.
+pub const ARTIFACTS_BYTES: usize = 64 * 1024;
+/// Longest `message` of a receipt.
+pub const MESSAGE_BYTES: usize = 4 * 1024;
+/// Most entries of a receipt's `resource_versions`.
+pub const RESOURCE_VERSIONS: usize = 32;
+/// Most entries of a receipt's `integrity`.
+pub const INTEGRITY_ENTRIES: usize = 16;
+/// Largest stored result; over it only digest and size are kept.
+pub const RESULT_BYTES: usize = 256 * 1024;
+/// Longest `failure_evidence.detail`.
+pub const FAILURE_DETAIL_BYTES: usize = 2 * 1024;
+/// Longest reason or description typed by a person.
+pub const REASON_BYTES: usize = 2 * 1024;
+/// Deepest nesting of any JSON value in a request.
+pub const JSON_DEPTH: usize = 64;
+/// Shortest lease.
+pub const LEASE_MIN_SECONDS: u32 = 1;
+/// Longest lease.
+pub const LEASE_MAX_SECONDS: u32 = 3600;
+/// Lease where neither the claim nor the tool names one.
+pub const LEASE_DEFAULT_SECONDS: u32 = 60;
+/// Longest `Prefer: wait`.
+pub const WAIT_MAX_SECONDS: u32 = 60;
+/// Most requests that may wait in one process at once.
+pub const WAITERS: usize = 20_000;
+/// Largest page of a list.
+pub const PAGE_MAX: u32 = 200;
+/// Page where the request names none.
+pub const PAGE_DEFAULT: u32 = 50;
+/// Most rows one list request may look at while it filters.
+pub const LIST_SCAN_ROWS: usize = 2_000;
+/// Most late reports kept as evidence for one effect.
+pub const LATE_REPORTS: usize = 32;
+/// Most dispatches of one effect.
+pub const ATTEMPTS: u32 = 1_000;
+/// Most approvals a tool may ask for.
+pub const APPROVALS_MAX: u32 = 16;
+/// Largest tool registration, as stored.
+pub const TOOL_BYTES: usize = 128 * 1024;
+/// Most tools of one tenant.
+pub const TOOLS_PER_TENANT: usize = 10_000;
+/// Most changes in one commit.
+pub const COMMIT_CHANGES: usize = 256;
+/// Most changes that may queue for a commit; more are refused with `capacity`.
+pub const COMMIT_QUEUE: usize = 8_192;
+/// Times a command is decided again after a lost compare-and-set.
+pub const COMMIT_RETRIES: u32 = 12;
+/// Longest deadline any tool may register.
+pub const DEADLINE_MAX_SECONDS: u32 = 365 * 24 * 3600;
+/// Most JSON bytes that one token may have.
+pub const TOKEN_BYTES: usize = 8 * 1024;
+/// Verified tokens remembered by one process.
+pub const TOKEN_CACHE: u64 = 10_000;
