@@ -5,3 +5,5 @@
 
 pub mod domain;
 pub mod limits;
+pub mod store;
+pub mod support;

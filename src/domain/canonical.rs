@@ -303,7 +303,8 @@ mod tests {
     #[test]
     fn sorts_by_utf16_and_escapes_minimally() {
         assert_eq!(
-            canonical(r#"{ "\u20ac":1, "\r":2, "\ufb33":3, "1":4, "\ud83d\ude00":5, "\u0080":6, "\u00f6":7 }"#).unwrap(),
+            canonical(r#"{ "\u20ac":1, "\r":2, "\ufb33":3, "1":4, "\ud83d\ude00":5, "\u0080":6, "\u00f6":7 }"#)
+                .unwrap(),
             "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"ö\":7,\"€\":1,\"\u{1F600}\":5,\"\u{fb33}\":3}"
         );
         assert_eq!(canonical(r#""\u000f\n\u0008\"\\\/\u00e9""#).unwrap(), "\"\\u000f\\n\\b\\\"\\\\/é\"");

@@ -172,10 +172,15 @@ impl CheckedReceipt {
             "/resource_versions",
             "has a key that the tool does not register",
         );
-        check(within(&receipt.integrity, &spec.integrity_fields), "/integrity", "has a key that the tool does not register");
+        check(
+            within(&receipt.integrity, &spec.integrity_fields),
+            "/integrity",
+            "has a key that the tool does not register",
+        );
         let has_schema = spec.structured_schema.as_object().is_none_or(|schema| !schema.is_empty());
         if has_schema {
-            let valid = serde_json::from_str(receipt.structured.get()).is_ok_and(|value| tool.structured_is_valid(&value));
+            let valid =
+                serde_json::from_str(receipt.structured.get()).is_ok_and(|value| tool.structured_is_valid(&value));
             check(valid, "/structured", "does not satisfy the tool's schema");
         }
         if faults.is_empty() { Ok(()) } else { Err(faults) }
@@ -210,7 +215,10 @@ impl Verification {
             faults.push(Fault::new("/target", "is not the target of this effect"));
         }
         if self.observed_at < receipt_observed_at {
-            faults.push(Fault::new("/observed_at", "lies before the receipt; a verification must be a fresh read after it"));
+            faults.push(Fault::new(
+                "/observed_at",
+                "lies before the receipt; a verification must be a fresh read after it",
+            ));
         }
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }

@@ -21,7 +21,10 @@ pub fn intent_of(propose: &Propose, context: &Context) -> Result<Intent, Refusal
     let tool = &context.tool;
     let class = match propose.class {
         Some(class) if class < tool.spec.effect => {
-            return Err(Refusal::Invalid(vec![Fault::new("/effect", "is weaker than the class that the tool registers")]));
+            return Err(Refusal::Invalid(vec![Fault::new(
+                "/effect",
+                "is weaker than the class that the tool registers",
+            )]));
         }
         Some(class) => class,
         None => tool.spec.effect,

@@ -53,9 +53,11 @@ pub(super) fn settle(
     finding: &Finding,
     context: &Context,
 ) -> Decision {
-    let admitted = record.life.reconciliation.as_ref().is_some_and(|open| {
-        open.admitted_revision == admitted_revision && open.request_digest == *request_digest
-    });
+    let admitted = record
+        .life
+        .reconciliation
+        .as_ref()
+        .is_some_and(|open| open.admitted_revision == admitted_revision && open.request_digest == *request_digest);
     if !admitted {
         return Decision::refuse(Refusal::StaleRequest);
     }

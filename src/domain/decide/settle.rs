@@ -102,7 +102,8 @@ pub(super) fn verified(next: &mut Next<'_>, verification: &Verification) {
         next.enter(State::Completed, None);
         let mut event = Event::new(EventKind::Completed);
         if let Some(receipt) = &next.life.receipt {
-            event = event.with("receipt_digest", receipt.digest.as_str()).with("receipt_id", receipt.receipt_id.as_str());
+            event =
+                event.with("receipt_digest", receipt.digest.as_str()).with("receipt_id", receipt.receipt_id.as_str());
         }
         next.event(event);
     } else {

@@ -1,0 +1,53 @@
+//! What can go wrong with a store. No status codes here; one place of the HTTP layer maps them.
+
+/// A failure of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database can't be reached, is overloaded, read-only or full. Nothing was written, or
+    /// nobody knows: the caller repeats the same request and gets the recorded answer.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// The database refused one of the writes. Nothing was written.
+    #[error("the store refused a write: {0}")]
+    Rejected(#[source] sqlx::Error),
+    /// A stored row can't be read back.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// The schema is newer than this program, or not ours.
+    #[error("{0}")]
+    Schema(String),
+    /// The database can't be opened as configured.
+    #[error("{0}")]
+    Open(String),
+}
+
+/// A row that can't be read back: which table, which column, which key. Never its content.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("corrupt row in {table}.{column}, key {key}")]
+pub struct Corruption {
+    /// The table.
+    pub table: &'static str,
+    /// The column.
+    pub column: &'static str,
+    /// The key, without tenant.
+    pub key: String,
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            // A unique or check violation, or a value the database can't take: ours to handle, and
+            // the same again would not help.
+            sqlx::Error::Database(database) => {
+                let code = database.code().unwrap_or_default().into_owned();
+                let refused = database.is_unique_violation()
+                    || database.is_check_violation()
+                    || database.is_foreign_key_violation()
+                    || code.starts_with("22")
+                    || code.starts_with("23");
+                if refused { Self::Rejected(error) } else { Self::Unavailable(error) }
+            }
+            _ => Self::Unavailable(error),
+        }
+    }
+}
