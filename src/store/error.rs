@@ -51,3 +51,27 @@ impl From<sqlx::Error> for StoreError {
         }
     }
 }
+
+impl StoreError {
+    /// Whether a pooled connection turned out to be dead: the same call on a fresh one may work.
+    #[must_use]
+    pub fn is_broken_connection(&self) -> bool {
+        match self {
+            Self::Unavailable(sqlx::Error::Io(_) | sqlx::Error::Protocol(_)) => true,
+            // 57P01 to 57P03: the server is going away or coming back.
+            Self::Unavailable(sqlx::Error::Database(database)) => {
+                database.code().is_some_and(|code| code.starts_with("57P0"))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a unique key was taken by somebody else.
+    #[must_use]
+    pub fn is_taken_key(&self) -> bool {
+        match self {
+            Self::Rejected(error) => error.as_database_error().is_some_and(|database| database.is_unique_violation()),
+            _ => false,
+        }
+    }
+}

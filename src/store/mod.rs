@@ -226,12 +226,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Changes a tool.
     async fn write_tool(&self, write: &ToolWrite) -> Result<ToolWritten>;
 
-    /// Tells other replicas that these effects changed. Best effort, outside any write transaction.
-    async fn announce(&self, effects: &[Uuid]) -> Result<()>;
+    /// Tells every replica that listens. Best effort, outside any write transaction; `message` is
+    /// at most 7,900 bytes of ASCII.
+    async fn announce(&self, message: &str) -> Result<()>;
 
-    /// Listens for announcements of any replica until the channel closes or the connection breaks.
-    /// A backend that has one process at most answers at once.
-    async fn listen(&self, sink: mpsc::Sender<Vec<Uuid>>) -> Result<()>;
+    /// Hands on announcements of any replica, this one included, until the channel closes or the
+    /// connection breaks. A backend that has one process at most answers at once.
+    async fn listen(&self, sink: mpsc::Sender<String>) -> Result<()>;
 
     /// Closes all connections.
     async fn close(&self);

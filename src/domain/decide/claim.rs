@@ -132,11 +132,12 @@ pub(super) fn grant(life: &mut Life, wish: &Claim, context: &Context) -> Event {
     event
 }
 
+/// Whether the newest dispatch was granted to this very wish: the same claim id, or the same
+/// request decided again after a commit whose answer the service itself had lost.
 fn repeats_last(life: &Life, wish: &Claim) -> bool {
-    match (&wish.claim, &life.dispatch) {
-        (Some(claim), Some(dispatch)) => dispatch.claim.as_ref() == Some(claim),
-        _ => false,
-    }
+    life.dispatch.as_ref().is_some_and(|dispatch| {
+        dispatch.dispatch_id == wish.dispatch_id || (wish.claim.is_some() && dispatch.claim == wish.claim)
+    })
 }
 
 /// Decides a heartbeat. It never shortens a lease, so a repeat after a lost answer is harmless.

@@ -1,1 +1,181 @@
-//! The Postgres backend.
+//! The Postgres backend: many stateless replicas on one database (14 or newer).
+
+mod commit;
+mod listen;
+mod query;
+pub mod sql;
+mod tools;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, PgPool};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{
+    AuditRow, Backend, ChangeSet, Committed, Corruption, JournalRow, OpenMark, Position, Result, Store, StoreError,
+    ToolRow, ToolWrite, ToolWritten, Walk, migrate,
+};
+use crate::domain::ids::{EffectKey, Name, Tenant};
+use crate::domain::record::Record;
+use crate::domain::state::State;
+use crate::domain::time::Timestamp;
+
+/// How long a caller waits for a connection before the store counts as unavailable.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A Postgres database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    /// One connection that commits; a second would only split the batches.
+    writer: PgPool,
+    /// Reads and everything that is not hot.
+    readers: PgPool,
+}
+
+impl PostgresStore {
+    /// Connects, checks the server, and migrates or checks the schema.
+    ///
+    /// # Errors
+    /// The server can't be reached, is older than 14, or has a schema that this program does not
+    /// accept.
+    pub async fn connect(url: &str, migrate: bool, connections: u32) -> Result<Self> {
+        let options: PgConnectOptions =
+            url.parse().map_err(|_| StoreError::Open("DATABASE_URL is not a valid Postgres URL".to_owned()))?;
+        let options = options.application_name("actonce").disable_statement_logging().options([
+            // See `sql`: plans that can't turn with the size of a table.
+            ("enable_hashjoin", "off"),
+            ("enable_mergejoin", "off"),
+            ("enable_seqscan", "off"),
+            ("plan_cache_mode", "force_generic_plan"),
+            ("jit", "off"),
+            // A statement that hangs is a failure, not an eternal job.
+            ("statement_timeout", "15s"),
+            ("idle_in_transaction_session_timeout", "15s"),
+        ]);
+        let pool = |max: u32| {
+            // The pool's ping before each use would cost an eighth of the throughput; a broken
+            // connection shows itself in the statement.
+            PgPoolOptions::new().max_connections(max).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
+        };
+        let readers = pool(connections.max(2)).connect_with(options.clone()).await?;
+        let version: i32 =
+            sqlx::query_scalar("SELECT current_setting('server_version_num')::int4").fetch_one(&readers).await?;
+        if version < 140_000 {
+            return Err(StoreError::Open("Postgres 14 or newer is needed".to_owned()));
+        }
+        let commits: String = sqlx::query_scalar("SHOW synchronous_commit").fetch_one(&readers).await?;
+        // Law 2: an acknowledged grant is durable. A server default that gives this up is overruled;
+        // the stricter `remote_…` settings are kept.
+        let writer_options =
+            if matches!(commits.as_str(), "off") { options.options([("synchronous_commit", "on")]) } else { options };
+        let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&readers).await?;
+        if fsync != "on" {
+            tracing::warn!("the database server runs with fsync off: acknowledged effects can be lost");
+        }
+        if migrate {
+            migrate::postgres(&readers).await?;
+        } else {
+            migrate::check_postgres(&readers).await?;
+        }
+        let writer = pool(1).connect_with(writer_options).await?;
+        Ok(Self { writer, readers })
+    }
+
+    /// The pool, for tests that look at the tables.
+    #[must_use]
+    pub const fn pool(&self) -> &PgPool {
+        &self.readers
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn backend(&self) -> Backend {
+        Backend::Postgres
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        let micros: i64 = sqlx::query_scalar(sql::NOW).fetch_one(&self.readers).await?;
+        Ok(Timestamp::from_micros(micros))
+    }
+
+    async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
+        commit::commit(&self.writer, batch).await
+    }
+
+    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>> {
+        query::load(&self.readers, keys).await
+    }
+
+    async fn revisions(&self, keys: &[EffectKey]) -> Result<Vec<u32>> {
+        query::revisions(&self.readers, keys).await
+    }
+
+    async fn twin(&self, tenant: &Tenant, duplicate: Uuid) -> Result<Option<EffectKey>> {
+        query::twin(&self.readers, tenant, duplicate).await
+    }
+
+    async fn due(&self, limit: u32) -> Result<Vec<EffectKey>> {
+        query::due(&self.readers, limit).await
+    }
+
+    async fn next_due(&self) -> Result<(Option<Timestamp>, Timestamp)> {
+        query::next_due(&self.readers).await
+    }
+
+    async fn walk(&self, tenant: &Tenant, walk: &Walk, after: Option<Position>, limit: u32) -> Result<Vec<Position>> {
+        query::walk(&self.readers, tenant, walk, after, limit).await
+    }
+
+    async fn run_states(&self, tenant: &Tenant, run: &Name) -> Result<Vec<(State, u64)>> {
+        query::run_states(&self.readers, tenant, run).await
+    }
+
+    async fn open_states(&self) -> Result<Vec<(State, u64, Timestamp)>> {
+        query::open_states(&self.readers).await
+    }
+
+    async fn journal(&self, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
+        query::journal(&self.readers, key, after, limit).await
+    }
+
+    async fn audit(&self, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
+        query::audit(&self.readers, after, limit).await
+    }
+
+    async fn open_marks(&self, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {
+        query::open_marks(&self.readers, after, limit).await
+    }
+
+    async fn tool(&self, tenant: &Tenant, name: &Name) -> Result<Option<ToolRow>> {
+        tools::tool(&self.readers, tenant, name).await
+    }
+
+    async fn tool_revision(&self, tenant: &Tenant, name: &Name, revision: u32) -> Result<Option<ToolRow>> {
+        tools::tool_revision(&self.readers, tenant, name, revision).await
+    }
+
+    async fn tools(&self, tenant: &Tenant, after: Option<&Name>, limit: u32) -> Result<Vec<ToolRow>> {
+        tools::tools(&self.readers, tenant, after, limit).await
+    }
+
+    async fn write_tool(&self, write: &ToolWrite) -> Result<ToolWritten> {
+        tools::write_tool(&self.readers, write).await
+    }
+
+    async fn announce(&self, message: &str) -> Result<()> {
+        listen::announce(&self.readers, message).await
+    }
+
+    async fn listen(&self, sink: mpsc::Sender<String>) -> Result<()> {
+        listen::listen(&self.readers, sink).await
+    }
+
+    async fn close(&self) {
+        self.writer.close().await;
+        self.readers.close().await;
+    }
+}

@@ -1,0 +1,113 @@
+//! From a decision to the rows that are written, and to the record as it will be loaded again.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::domain::canonical::Sha256Digest;
+use crate::domain::decide::{Context, Revision};
+use crate::domain::ids::{EffectKey, prefix};
+use crate::domain::journal::{Entry, GENESIS, entry_hash};
+use crate::domain::record::{Intent, Record};
+use crate::domain::tool::DuplicateRule;
+use crate::store::{ChangeSet, IntentRow, OpenRow, RevisionRow};
+
+/// The change set of a revision and the record after it. `before` is absent for a new effect.
+///
+/// # Errors
+/// A document can't be serialized; nothing in the domain's types makes that possible.
+pub fn encode(
+    key: &EffectKey,
+    before: Option<&Record>,
+    intent: &Arc<Intent>,
+    revision: Revision,
+    context: &Context,
+) -> Result<(ChangeSet, Record), serde_json::Error> {
+    let life_text = serde_json::to_string(&revision.life)?;
+    let intent_text: Option<Arc<str>> = match &revision.intent {
+        Some(intent) => Some(serde_json::to_string(intent.as_ref())?.into()),
+        None => None,
+    };
+    let intent_digest = intent_text.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
+    let record_digest = Sha256Digest::of(life_text.as_bytes());
+    let receipt_digest = revision.receipt.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
+    let result_digest = revision.result.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
+    let number = revision.life.revision;
+    let entry = serde_json::to_string(&Entry {
+        revision: number,
+        at: revision.life.updated_at,
+        by: &context.principal,
+        state: revision.life.state,
+        events: &revision.events,
+        intent_digest: intent_digest.as_ref(),
+        record_digest: &record_digest,
+        receipt_digest: receipt_digest.as_ref(),
+        result_digest: result_digest.as_ref(),
+    })?;
+    let prev_hash = before.map_or(GENESIS, |record| record.head);
+    let hash = entry_hash(key, number, &prev_hash, &entry);
+    let life = revision.life;
+    let open = life.is_open().then(|| OpenRow {
+        fence: life.fence,
+        due_at: life.due_at(),
+        duplicate: duplicate_guard(intent, &life, context),
+        created_at: intent.created_at,
+        contradicted: life.contradicted,
+        tool: intent.tool.clone(),
+    });
+    let row = RevisionRow {
+        key: key.clone(),
+        revision: number,
+        state: life.state,
+        intent: intent_text.map(|text| IntentRow { text, created_at: intent.created_at }),
+        run_id: intent.run_id.clone(),
+        session_id: intent.session_id.clone(),
+        life: life_text,
+        entry,
+        receipt: revision.receipt.clone(),
+        result: revision.result.clone(),
+        prev_hash,
+        hash,
+        was_open: before.is_some_and(|record| record.life.is_open()),
+        open,
+        lease_seen: revision.lease_seen,
+        tool_stamp: revision.tool_stamp.map(|stamp| (intent.tool.clone(), stamp)),
+        at: life.updated_at,
+    };
+    let recorded_here = |at: Option<u32>| at == Some(number);
+    let receipt = if recorded_here(life.receipt.as_ref().map(|receipt| receipt.revision)) {
+        revision.receipt
+    } else {
+        before.and_then(|record| record.receipt.clone())
+    };
+    let result = if recorded_here(life.result.as_ref().map(|result| result.revision)) {
+        revision.result
+    } else {
+        before.and_then(|record| record.result.clone())
+    };
+    let record = Record { key: key.clone(), intent: Arc::clone(intent), life, head: hash, receipt, result };
+    Ok((ChangeSet::Revise(Box::new(row)), record))
+}
+
+/// The key that two unresolved effects with the same content share, where the tool minds.
+fn duplicate_guard(intent: &Intent, life: &crate::domain::record::Life, context: &Context) -> Option<Uuid> {
+    let held = life.approval.as_ref().is_some_and(|approval| approval.held_for.is_some());
+    let minds = context.tool.spec.duplicate_rule(intent.class) != DuplicateRule::Allow;
+    (minds && !held && !life.state.is_terminal()).then(|| duplicate_key(intent))
+}
+
+/// 128 bits over tool, target and identity digest.
+#[must_use]
+pub fn duplicate_key(intent: &Intent) -> Uuid {
+    let mut hash = Sha256::new();
+    hash.update(b"actonce duplicate v1");
+    for part in [intent.tool.as_str(), intent.target.as_str(), intent.identity_digest().as_str()] {
+        hash.update(prefix(part));
+        hash.update(part);
+    }
+    let digest: [u8; 32] = hash.finalize().into();
+    let mut half = [0_u8; 16];
+    half.copy_from_slice(&digest[..16]);
+    Uuid::from_bytes(half)
+}

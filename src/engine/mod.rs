@@ -1,0 +1,428 @@
+//! The engine joins the pure decisions and the store: load, decide, commit; on a lost
+//! compare-and-set load and decide again, a bounded number of times.
+
+pub mod batch;
+pub mod clock;
+pub mod encode;
+pub mod tools;
+pub mod waiters;
+pub mod wakes;
+
+use std::sync::Arc;
+
+use moka::sync::Cache;
+use uuid::Uuid;
+
+use crate::domain::command::{Command, Propose};
+use crate::domain::decide::{self, Answer, Change, Context, Decision};
+use crate::domain::ids::{EffectKey, Name, Tenant};
+use crate::domain::record::{Intent, Record};
+use crate::domain::refusal::Refusal;
+use crate::domain::state::{Directive, State};
+use crate::domain::tool::{DuplicateRule, Tool};
+use crate::limits;
+use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
+use batch::{CommitLane, LaneError, LoadLane};
+use clock::DatabaseClock;
+use tools::Tools;
+use waiters::Waiters;
+use wakes::Wakes;
+
+/// Bytes of records that one process remembers. A stale record is harmless: commits check.
+const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Why the engine has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The domain refused.
+    #[error("refused: {refusal:?}")]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// The effect as it is, where there is one.
+        record: Option<Arc<Record>>,
+    },
+    /// The tool is not registered, and the tenant may not use others.
+    #[error("the tool is not registered")]
+    UnknownTool,
+    /// The store or a queue failed.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A stored row can't be read back.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// The effect changed under every try.
+    #[error("the effect changes too fast")]
+    Contention,
+    /// Too many wait already.
+    #[error("too many requests wait")]
+    TooManyWaiters,
+    /// A document of ours can't be written as JSON.
+    #[error("serialization failed")]
+    Encode(#[from] serde_json::Error),
+}
+
+impl From<Refusal> for EngineError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { refusal, record: None }
+    }
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct Decided {
+    /// The effect as it is durable now.
+    pub record: Arc<Record>,
+    /// What the caller is told.
+    pub answer: Answer,
+    /// What it was decided under.
+    pub context: Context,
+    /// Whether the effect is new.
+    pub created: bool,
+}
+
+impl Decided {
+    /// The directive for this caller.
+    #[must_use]
+    pub fn directive(&self) -> Directive {
+        decide::directive(&self.record, &self.context, self.answer.owns_dispatch)
+    }
+}
+
+/// Tenants that may use tools nobody registered.
+#[derive(Debug, Clone, Default)]
+pub struct AdHocTools {
+    /// Every tenant may.
+    pub all: bool,
+    /// These may.
+    pub tenants: Vec<String>,
+}
+
+impl AdHocTools {
+    fn allows(&self, tenant: &Tenant) -> bool {
+        self.all || self.tenants.iter().any(|name| name == tenant.as_str())
+    }
+}
+
+/// The engine.
+#[derive(Debug)]
+pub struct Engine {
+    store: Arc<dyn Store>,
+    commits: CommitLane,
+    loads: LoadLane,
+    cache: Cache<Uuid, Arc<Record>>,
+    clock: Arc<DatabaseClock>,
+    tools: Tools,
+    waiters: Arc<Waiters>,
+    wakes: Arc<Wakes>,
+    ad_hoc: AdHocTools,
+}
+
+/// Where a record came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Cache,
+    Store,
+}
+
+impl Engine {
+    /// An engine, and the loops that must run for it.
+    ///
+    /// # Errors
+    /// The store can't tell its time.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        ad_hoc: AdHocTools,
+        ad_hoc_name: Name,
+    ) -> Result<(Arc<Self>, Vec<futures_util::future::BoxFuture<'static, ()>>), StoreError> {
+        let clock = Arc::new(DatabaseClock::start(store.as_ref()).await?);
+        let (commits, commit_loop) = CommitLane::new(Arc::clone(&store));
+        let (loads, load_loops) = LoadLane::new(Arc::clone(&store), 3);
+        let mut loops: Vec<futures_util::future::BoxFuture<'static, ()>> = vec![Box::pin(commit_loop)];
+        for load_loop in load_loops {
+            loops.push(Box::pin(load_loop));
+        }
+        let engine = Self {
+            tools: Tools::new(Arc::clone(&store), ad_hoc_name),
+            commits,
+            loads,
+            cache: Cache::builder()
+                .max_capacity(CACHE_BYTES)
+                .weigher(|_, record: &Arc<Record>| {
+                    let documents = [&record.receipt, &record.result];
+                    let bytes: usize = documents.into_iter().flatten().map(|text| text.len()).sum();
+                    u32::try_from(bytes.saturating_add(1500)).unwrap_or(u32::MAX)
+                })
+                .build(),
+            clock,
+            waiters: Arc::default(),
+            wakes: Arc::new(Wakes::new(store.backend() == Backend::Postgres)),
+            store,
+            ad_hoc,
+        };
+        Ok((Arc::new(engine), loops))
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The database's clock.
+    #[must_use]
+    pub fn clock(&self) -> &DatabaseClock {
+        &self.clock
+    }
+
+    /// The tools.
+    #[must_use]
+    pub const fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// Those who wait.
+    #[must_use]
+    pub const fn waiters(&self) -> &Arc<Waiters> {
+        &self.waiters
+    }
+
+    /// Wake-ups of the sweep and of other replicas.
+    #[must_use]
+    pub const fn wakes(&self) -> &Arc<Wakes> {
+        &self.wakes
+    }
+
+    /// Forgets a record: another replica changed it.
+    pub fn forget(&self, effect: Uuid) {
+        self.cache.invalidate(&effect);
+        self.waiters.wake(effect);
+    }
+
+    /// `POST /api/intents` (laws 1, 2, 3).
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn propose(
+        &self,
+        tenant: &Tenant,
+        principal: &Name,
+        mut propose: Propose,
+    ) -> Result<Decided, EngineError> {
+        let key = EffectKey::of(tenant, &propose.operation_id);
+        let mut record = self.cache.get(&key.effect).map(|record| (record, Source::Cache));
+        for _ in 0..limits::COMMIT_RETRIES {
+            let Some((known, source)) = record else {
+                let tool = self.tool_for(tenant, &propose.tool).await?;
+                let context = Context {
+                    now: self.clock.now(),
+                    principal: principal.clone(),
+                    tool: Arc::clone(&tool),
+                    current: Some(tool),
+                };
+                let decision = decide::propose(None, &propose, &context);
+                if let Some(decided) = self.carry_out_new(&key, decision, context).await? {
+                    return Ok(decided);
+                }
+                // Lost: the effect exists, or a twin is open, or the tool changed.
+                self.tools.forget(tenant, &propose.tool);
+                record = self.reload(&key).await?.map(|record| (record, Source::Store));
+                propose.duplicate_of = None;
+                if record.is_none() {
+                    propose.duplicate_of = self.twin_of(tenant, principal, &propose).await?;
+                }
+                continue;
+            };
+            self.check_hold(&known, &mut propose.duplicate_of).await?;
+            let context = self.context(&known, principal).await?;
+            let decision = decide::propose(Some(&known), &propose, &context);
+            match self.carry_out(&known, source, decision, context).await? {
+                Some(decided) => return Ok(decided),
+                None => record = self.reload(&key).await?.map(|record| (record, Source::Store)),
+            }
+        }
+        Err(EngineError::Contention)
+    }
+
+    /// A command on an existing effect.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; an absent or foreign effect is [`Refusal::NotFound`].
+    pub async fn apply(&self, key: &EffectKey, principal: &Name, mut command: Command) -> Result<Decided, EngineError> {
+        let mut record = self.cache.get(&key.effect).map(|record| (record, Source::Cache));
+        for _ in 0..limits::COMMIT_RETRIES {
+            let (known, source) = match record.take() {
+                Some(known) => known,
+                None => match self.reload(key).await? {
+                    Some(known) => (known, Source::Store),
+                    None => return Err(Refusal::NotFound.into()),
+                },
+            };
+            if let Command::Claim { hold_released, .. } | Command::Expire { hold_released } = &mut command {
+                let mut first = None;
+                self.check_hold(&known, &mut first).await?;
+                *hold_released = first.is_none();
+            }
+            let context = self.context(&known, principal).await?;
+            let decision = decide::decide(&known, &command, &context);
+            if let Some(decided) = self.carry_out(&known, source, decision, context).await? {
+                return Ok(decided);
+            }
+        }
+        Err(EngineError::Contention)
+    }
+
+    /// The effect as it is durable now.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn read(&self, key: &EffectKey, principal: &Name) -> Result<Decided, EngineError> {
+        let record = self.reload(key).await?.ok_or(Refusal::NotFound)?;
+        let context = self.context(&record, principal).await?;
+        let answer = Answer { owns_dispatch: false, replayed: record.life.state.is_terminal() };
+        Ok(Decided { record, answer, context, created: false })
+    }
+
+    /// What a decision about a record may look at.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn context(&self, record: &Record, principal: &Name) -> Result<Context, EngineError> {
+        let (tenant, intent) = (&record.key.tenant, &record.intent);
+        let current = match self.tools.current(tenant, &intent.tool).await? {
+            None if intent.tool_revision == 0 => Some(self.tools.ad_hoc()),
+            current => current,
+        };
+        let tool = match &current {
+            Some(current) if current.revision == intent.tool_revision => Arc::clone(current),
+            _ => self.tools.revision(tenant, &intent.tool, intent.tool_revision).await?,
+        };
+        // Replicas' ideas of database time differ by less than a round trip; a journal never runs
+        // backwards for that.
+        let now = self.clock.now().max(record.life.updated_at);
+        Ok(Context { now, principal: principal.clone(), tool, current })
+    }
+
+    async fn tool_for(&self, tenant: &Tenant, name: &Name) -> Result<Arc<Tool>, EngineError> {
+        match self.tools.current(tenant, name).await? {
+            Some(tool) => Ok(tool),
+            None if self.ad_hoc.allows(tenant) => Ok(self.tools.ad_hoc()),
+            None => Err(EngineError::UnknownTool),
+        }
+    }
+
+    /// The open effect that says the same under another operation id, if the tool minds.
+    async fn twin_of(
+        &self,
+        tenant: &Tenant,
+        principal: &Name,
+        propose: &Propose,
+    ) -> Result<Option<Name>, EngineError> {
+        let tool = self.tool_for(tenant, &propose.tool).await?;
+        let context =
+            Context { now: self.clock.now(), principal: principal.clone(), tool: Arc::clone(&tool), current: Some(tool) };
+        let intent: Intent = decide::intent_of(propose, &context)?;
+        if context.tool.spec.duplicate_rule(intent.class) == DuplicateRule::Allow {
+            return Ok(None);
+        }
+        let Some(twin) = self.store.twin(tenant, encode::duplicate_key(&intent)).await? else { return Ok(None) };
+        Ok(self.reload(&twin).await?.map(|record| record.intent.operation_id.clone()))
+    }
+
+    /// For a held effect: who it is held for, while that one is unresolved.
+    async fn check_hold(&self, record: &Record, first: &mut Option<Name>) -> Result<(), EngineError> {
+        *first = None;
+        if record.life.state == State::Proposed
+            && let Some(held_for) = record.life.approval.as_ref().and_then(|approval| approval.held_for.clone())
+        {
+            let key = EffectKey::of(&record.key.tenant, &held_for);
+            let open = self.reload(&key).await?.is_some_and(|record| !record.life.state.is_terminal());
+            *first = open.then_some(held_for);
+        }
+        Ok(())
+    }
+
+    async fn reload(&self, key: &EffectKey) -> Result<Option<Arc<Record>>, EngineError> {
+        let record = self.loads.load(key.clone()).await??.map(Arc::new);
+        if let Some(record) = &record {
+            self.cache.insert(key.effect, Arc::clone(record));
+        }
+        Ok(record)
+    }
+
+    async fn carry_out_new(
+        &self,
+        key: &EffectKey,
+        decision: Decision,
+        context: Context,
+    ) -> Result<Option<Decided>, EngineError> {
+        let answer = decision.answer?;
+        let Some(Change::Revise(revision)) = decision.change else { return Ok(None) };
+        let Some(intent) = revision.intent.clone() else { return Ok(None) };
+        let (change, record) = encode::encode(key, None, &intent, *revision, &context)?;
+        if self.commits.commit(change).await? == Committed::Lost {
+            return Ok(None);
+        }
+        let record = Arc::new(record);
+        self.remember(&record);
+        metrics::counter!("actonce_effects_created_total").increment(1);
+        Ok(Some(Decided { record, answer, context, created: true }))
+    }
+
+    /// Carries a decision out; `None` when it has to be decided again.
+    async fn carry_out(
+        &self,
+        known: &Arc<Record>,
+        source: Source,
+        decision: Decision,
+        context: Context,
+    ) -> Result<Option<Decided>, EngineError> {
+        let Some(change) = decision.change else {
+            // Nothing is written, so no compare-and-set stands behind this answer. A recorded
+            // outcome can't change; anything else is confirmed by the store before it is said.
+            let settled = known.life.state.is_terminal() && decision.answer.is_ok();
+            if source == Source::Cache && !settled {
+                self.cache.invalidate(&known.key.effect);
+                return Ok(None);
+            }
+            return match decision.answer {
+                Ok(answer) => Ok(Some(Decided { record: Arc::clone(known), answer, context, created: false })),
+                Err(refusal) => Err(EngineError::Refused { refusal, record: Some(Arc::clone(known)) }),
+            };
+        };
+        let (change, record) = match change {
+            Change::Revise(revision) => {
+                encode::encode(&known.key, Some(known), &known.intent, *revision, &context)?
+            }
+            Change::Renew { revision, fence, until } => {
+                let mut renewed = Record::clone(known);
+                if let Some(dispatch) = &mut renewed.life.dispatch {
+                    dispatch.lease_expires_at = until;
+                }
+                (ChangeSet::Renew(Renewal { key: known.key.clone(), revision, fence, until }), renewed)
+            }
+        };
+        if self.commits.commit(change).await? == Committed::Lost {
+            self.cache.invalidate(&known.key.effect);
+            self.tools.forget(&known.key.tenant, &known.intent.tool);
+            return Ok(None);
+        }
+        let record = Arc::new(record);
+        self.remember(&record);
+        match decision.answer {
+            Ok(answer) => Ok(Some(Decided { record, answer, context, created: false })),
+            Err(refusal) => Err(EngineError::Refused { refusal, record: Some(record) }),
+        }
+    }
+
+    /// Keeps what was just written, and tells whom it concerns.
+    fn remember(&self, record: &Arc<Record>) {
+        let effect = record.key.effect;
+        self.cache.insert(effect, Arc::clone(record));
+        self.waiters.wake(effect);
+        self.wakes.changed(effect, record.life.due_at());
+    }
+}

@@ -1,0 +1,121 @@
+//! Commits on Postgres: a batch is one statement.
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::{PgPool, Row as _};
+use uuid::Uuid;
+
+use super::sql;
+use crate::store::rows::state_code;
+use crate::store::{ChangeSet, Committed, Renewal, Result, RevisionRow};
+
+/// Commits a batch (see [`crate::store::Store::commit`]).
+pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
+    let mut revisions = Vec::with_capacity(batch.len());
+    let mut renewals = Vec::new();
+    // Two new effects of one batch with one duplicate key: the second is lost here, because the
+    // unique index would fail the whole statement.
+    let mut duplicates = HashSet::new();
+    for change in batch {
+        match change {
+            ChangeSet::Revise(row) => {
+                let guard = row.open.as_ref().filter(|_| !row.was_open).and_then(|open| open.duplicate);
+                if guard.is_none_or(|duplicate| duplicates.insert((row.key.tenant.as_str(), duplicate))) {
+                    revisions.push(row.as_ref());
+                }
+            }
+            ChangeSet::Renew(renewal) => renewals.push(renewal),
+        }
+    }
+    let mut applied: HashSet<Uuid> = HashSet::with_capacity(batch.len());
+    if !revisions.is_empty() {
+        revise(writer, &revisions, &mut applied).await?;
+    }
+    let mut renewed = HashSet::new();
+    if !renewals.is_empty() {
+        renew(writer, &renewals, &mut renewed).await?;
+    }
+    let mut sent: HashMap<Uuid, ()> = revisions.iter().map(|row| (row.key.effect, ())).collect();
+    Ok(batch
+        .iter()
+        .map(|change| {
+            let effect = change.key().effect;
+            let done = match change {
+                // `sent` tells the first of two changes of one effect from one that was dropped.
+                ChangeSet::Revise(_) => sent.remove(&effect).is_some() && applied.contains(&effect),
+                ChangeSet::Renew(_) => renewed.contains(&effect),
+            };
+            if done { Committed::Applied } else { Committed::Lost }
+        })
+        .collect())
+}
+
+async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uuid>) -> Result<()> {
+    let text = |pick: fn(&RevisionRow) -> Option<&str>| -> Vec<Option<&str>> { rows.iter().map(|r| pick(r)).collect() };
+    let tenant: Vec<&str> = rows.iter().map(|r| r.key.tenant.as_str()).collect();
+    let effect: Vec<Uuid> = rows.iter().map(|r| r.key.effect).collect();
+    let revision: Vec<i32> = rows.iter().map(|r| i32::try_from(r.revision).unwrap_or(i32::MAX)).collect();
+    let state: Vec<i16> = rows.iter().map(|r| state_code(r.state)).collect();
+    let created: Vec<Option<i64>> = rows.iter().map(|r| r.intent.as_ref().map(|i| i.created_at.micros())).collect();
+    let hashes: Vec<&[u8]> = rows.iter().map(|r| r.hash.as_slice()).collect();
+    let prev_hashes: Vec<&[u8]> = rows.iter().map(|r| r.prev_hash.as_slice()).collect();
+    let was_open: Vec<bool> = rows.iter().map(|r| r.was_open).collect();
+    let stays_open: Vec<bool> = rows.iter().map(|r| r.open.is_some()).collect();
+    let fence: Vec<i32> = rows.iter().map(|r| r.open.as_ref().map_or(0, |o| i32::try_from(o.fence).unwrap_or(i32::MAX))).collect();
+    let due: Vec<Option<i64>> = rows.iter().map(|r| r.open.as_ref().and_then(|o| o.due_at).map(|t| t.micros())).collect();
+    let duplicate: Vec<Option<Uuid>> = rows.iter().map(|r| r.open.as_ref().and_then(|o| o.duplicate)).collect();
+    let open_created: Vec<Option<i64>> = rows.iter().map(|r| r.open.as_ref().map(|o| o.created_at.micros())).collect();
+    let contradicted: Vec<bool> = rows.iter().map(|r| r.open.as_ref().is_some_and(|o| o.contradicted)).collect();
+    let lease_seen: Vec<Option<i64>> = rows.iter().map(|r| r.lease_seen.map(|t| t.micros())).collect();
+    let tool_stamp: Vec<Option<i64>> = rows.iter().map(|r| r.tool_stamp.as_ref().map(|(_, stamp)| *stamp)).collect();
+    let done = sqlx::query(sql::COMMIT)
+        .bind(tenant)
+        .bind(effect)
+        .bind(revision)
+        .bind(state)
+        .bind(created)
+        .bind(text(|r| r.run_id.as_ref().map(|name| name.as_str())))
+        .bind(text(|r| r.session_id.as_ref().map(|name| name.as_str())))
+        .bind(text(|r| r.intent.as_ref().map(|intent| &*intent.text)))
+        .bind(text(|r| Some(&r.life)))
+        .bind(text(|r| Some(&r.entry)))
+        .bind(text(|r| r.receipt.as_deref()))
+        .bind(text(|r| r.result.as_deref()))
+        .bind(prev_hashes)
+        .bind(hashes)
+        .bind(was_open)
+        .bind(stays_open)
+        .bind(fence)
+        .bind(due)
+        .bind(duplicate)
+        .bind(open_created)
+        .bind(contradicted)
+        .bind(text(|r| match (&r.tool_stamp, &r.open) {
+            (Some((name, _)), _) => Some(name.as_str()),
+            (None, Some(open)) => Some(open.tool.as_str()),
+            (None, None) => None,
+        }))
+        .bind(lease_seen)
+        .bind(tool_stamp)
+        .fetch_all(writer)
+        .await?;
+    for row in done {
+        applied.insert(row.try_get(0)?);
+    }
+    Ok(())
+}
+
+async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) -> Result<()> {
+    let done = sqlx::query(sql::RENEW)
+        .bind(rows.iter().map(|r| r.key.tenant.as_str()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.key.effect).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| i32::try_from(r.revision).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| i32::try_from(r.fence).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
+        .fetch_all(writer)
+        .await?;
+    for row in done {
+        renewed.insert(row.try_get(0)?);
+    }
+    Ok(())
+}

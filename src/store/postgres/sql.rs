@@ -1,0 +1,232 @@
+//! Every statement, as a constant: reviewable in one place, and prepared by a test against a
+//! freshly migrated database.
+//!
+//! Plans must not depend on what the tables looked like when the statement was first planned:
+//! the connections of [`super::PostgresStore`] switch hash joins, merge joins and sequential scans
+//! off, so every join below is a nested loop into an index. Where two small sets of one statement
+//! meet, `(… IN (SELECT …)) IS TRUE` keeps the planner from turning a hashed lookup into a join.
+
+/// The database's time in microseconds.
+pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// Writes revisions: one statement, one transaction, each row applied or left out by itself.
+///
+/// `ready` drops what a tool's stamp or an open twin forbids. `closed` and `kept` take the open row
+/// along under its expected revision (and lease end), which is the compare-and-set for effects that
+/// are open; what they return is appended by `changed`, where a conflict can only be corruption and
+/// aborts. `fresh` appends new effects and evidence on settled ones, where the primary key is the
+/// compare-and-set; `opened` adds the open rows of those that were appended.
+pub(super) const COMMIT: &str = "\
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int2[], $5::int8[], $6::text[], $7::text[],
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
+    $15::bool[], $16::bool[], $17::int4[], $18::int8[], $19::uuid[], $20::int8[], $21::bool[], $22::text[],
+    $23::int8[], $24::int8[])
+  AS i(tenant, effect, revision, state, created_us, run_id, session_id,
+    intent, life, entry, receipt, result, prev_hash, hash,
+    was_open, stays_open, fence, due_us, duplicate, open_created_us, contradicted, tool,
+    lease_seen_us, tool_stamp)
+), ready AS MATERIALIZED (
+  SELECT * FROM input i
+  WHERE (i.tool_stamp IS NULL OR EXISTS (
+      SELECT FROM tools t WHERE t.tenant = i.tenant AND t.name = i.tool AND t.stamp = i.tool_stamp AND NOT t.deleted))
+    AND (i.duplicate IS NULL OR i.was_open OR NOT EXISTS (
+      SELECT FROM open_effects o WHERE o.tenant = i.tenant AND o.duplicate = i.duplicate))
+), closed AS (
+  DELETE FROM open_effects o USING ready i
+  WHERE i.was_open AND NOT i.stays_open AND o.tenant = i.tenant AND o.effect = i.effect
+    AND o.revision = i.revision - 1
+    AND (i.lease_seen_us IS NULL OR (o.due_us = i.lease_seen_us
+      AND o.due_us <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+  RETURNING i.tenant, i.effect, i.revision, i.state, i.life, i.entry, i.receipt, i.result, i.prev_hash, i.hash
+), kept AS (
+  UPDATE open_effects o SET revision = i.revision, state = i.state, fence = i.fence, due_us = i.due_us,
+    duplicate = i.duplicate, contradicted = i.contradicted
+  FROM ready i
+  WHERE i.was_open AND i.stays_open AND o.tenant = i.tenant AND o.effect = i.effect
+    AND o.revision = i.revision - 1
+    AND (i.lease_seen_us IS NULL OR (o.due_us = i.lease_seen_us
+      AND o.due_us <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+  RETURNING i.tenant, i.effect, i.revision, i.state, i.life, i.entry, i.receipt, i.result, i.prev_hash, i.hash
+), changed AS (
+  INSERT INTO entries (tenant, effect, revision, state, life, entry, receipt, result, prev_hash, hash)
+  SELECT * FROM closed UNION ALL SELECT * FROM kept
+  RETURNING effect
+), fresh AS (
+  INSERT INTO entries (tenant, effect, revision, state, created_us, run_id, session_id,
+    intent, life, entry, receipt, result, prev_hash, hash)
+  SELECT tenant, effect, revision, state, created_us,
+    CASE WHEN created_us IS NOT NULL THEN run_id END, CASE WHEN created_us IS NOT NULL THEN session_id END,
+    intent, life, entry, receipt, result, prev_hash, hash
+  FROM ready WHERE NOT was_open
+  ON CONFLICT DO NOTHING
+  RETURNING effect
+), opened AS (
+  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us, contradicted,
+    tool, run_id, session_id)
+  SELECT tenant, effect, revision, state, fence, due_us, duplicate, open_created_us, contradicted,
+    tool, run_id, session_id
+  FROM ready i
+  WHERE NOT was_open AND stays_open AND (i.effect IN (SELECT effect FROM fresh)) IS TRUE
+)
+SELECT effect FROM changed UNION ALL SELECT effect FROM fresh";
+
+/// Renews leases.
+pub(super) const RENEW: &str = "\
+UPDATE open_effects o SET due_us = greatest(o.due_us, i.until_us)
+FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int4[], $5::int8[])
+  AS i(tenant, effect, revision, fence, until_us)
+WHERE o.tenant = i.tenant AND o.effect = i.effect AND o.revision = i.revision AND o.fence = i.fence
+  AND o.state = 3 AND o.due_us > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+RETURNING o.effect";
+
+/// The rows that make records.
+pub(super) const LOAD: &str = "\
+SELECT k.n, e.revision::int8, e.intent, e.life, e.receipt, e.result, e.hash, o.due_us
+FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS k(tenant, effect, n)
+JOIN entries e ON e.tenant = k.tenant AND e.effect = k.effect
+  AND (e.revision = 1 OR e.receipt IS NOT NULL OR e.result IS NOT NULL OR e.revision =
+    (SELECT max(m.revision) FROM entries m WHERE m.tenant = k.tenant AND m.effect = k.effect))
+LEFT JOIN open_effects o ON o.tenant = k.tenant AND o.effect = k.effect
+ORDER BY k.n, e.revision";
+
+/// The newest revisions.
+pub(super) const REVISIONS: &str = "\
+SELECT coalesce((SELECT max(m.revision) FROM entries m WHERE m.tenant = k.tenant AND m.effect = k.effect), 0)
+FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS k(tenant, effect, n) ORDER BY k.n";
+
+/// The open effect with a duplicate key.
+pub(super) const TWIN: &str = "SELECT effect FROM open_effects WHERE tenant = $1 AND duplicate = $2";
+
+/// Open effects that are due.
+pub(super) const DUE: &str = "\
+SELECT tenant, effect FROM open_effects
+WHERE due_us IS NOT NULL AND due_us <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+ORDER BY due_us LIMIT $1";
+
+/// The next time that something is due, and the time now.
+pub(super) const NEXT_DUE: &str = "\
+SELECT (SELECT due_us FROM open_effects WHERE due_us IS NOT NULL ORDER BY due_us LIMIT 1),
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// Lists.
+pub(super) const WALK_ALL: &str = "\
+SELECT created_us, effect FROM entries
+WHERE tenant = $1 AND created_us IS NOT NULL AND (created_us, effect) > ($2, $3)
+ORDER BY created_us, effect LIMIT $4";
+/// Lists.
+pub(super) const WALK_RUN: &str = "\
+SELECT created_us, effect FROM entries
+WHERE tenant = $1 AND run_id = $5 AND (created_us, effect) > ($2, $3)
+ORDER BY created_us, effect LIMIT $4";
+/// Lists.
+pub(super) const WALK_SESSION: &str = "\
+SELECT created_us, effect FROM entries
+WHERE tenant = $1 AND session_id = $5 AND (created_us, effect) > ($2, $3)
+ORDER BY created_us, effect LIMIT $4";
+/// Lists.
+pub(super) const WALK_OPEN: &str = "\
+SELECT created_us, effect FROM open_effects
+WHERE tenant = $1 AND state = $5 AND (created_us, effect) > ($2, $3)
+ORDER BY created_us, effect LIMIT $4";
+/// Lists.
+pub(super) const WALK_CONTRADICTED: &str = "\
+SELECT created_us, effect FROM open_effects
+WHERE tenant = $1 AND contradicted AND (created_us, effect) > ($2, $3)
+ORDER BY created_us, effect LIMIT $4";
+
+/// Effects of a run per state.
+pub(super) const RUN_STATES: &str = "\
+SELECT s.state, count(*) FROM entries r
+CROSS JOIN LATERAL (SELECT e.state FROM entries e WHERE e.tenant = r.tenant AND e.effect = r.effect
+  ORDER BY e.revision DESC LIMIT 1) s
+WHERE r.tenant = $1 AND r.run_id = $2 GROUP BY s.state ORDER BY s.state";
+
+/// Open effects per state.
+pub(super) const OPEN_STATES: &str =
+    "SELECT state, count(*), min(created_us) FROM open_effects GROUP BY state ORDER BY state";
+
+/// One effect's journal.
+pub(super) const JOURNAL: &str = "\
+SELECT revision::int8, entry, prev_hash, hash FROM entries
+WHERE tenant = $1 AND effect = $2 AND revision > $3 ORDER BY revision LIMIT $4";
+
+/// All journal rows, for verification.
+pub(super) const AUDIT: &str = "\
+SELECT tenant, effect, revision::int8, entry, prev_hash, hash, state, intent, life, receipt, result FROM entries
+WHERE (tenant, effect, revision) > ($1, $2, $3) ORDER BY tenant, effect, revision LIMIT $4";
+
+/// All open rows, for verification.
+pub(super) const OPEN_MARKS: &str = "\
+SELECT tenant, effect, revision::int8 FROM open_effects
+WHERE (tenant, effect) > ($1, $2) ORDER BY tenant, effect LIMIT $3";
+
+/// A tool's current row.
+pub(super) const TOOL: &str = "\
+SELECT t.name, t.revision, t.stamp, t.paused, t.deleted, r.spec, r.registered_us
+FROM tools t JOIN tool_revisions r ON r.tenant = t.tenant AND r.name = t.name AND r.revision = t.revision
+WHERE t.tenant = $1 AND t.name = $2";
+
+/// One revision of a tool.
+pub(super) const TOOL_REVISION: &str = "\
+SELECT t.name, r.revision, t.stamp, t.paused, t.deleted, r.spec, r.registered_us
+FROM tools t JOIN tool_revisions r ON r.tenant = t.tenant AND r.name = t.name AND r.revision = $3
+WHERE t.tenant = $1 AND t.name = $2";
+
+/// Tools by name.
+pub(super) const TOOLS: &str = "\
+SELECT t.name, t.revision, t.stamp, t.paused, t.deleted, r.spec, r.registered_us
+FROM tools t JOIN tool_revisions r ON r.tenant = t.tenant AND r.name = t.name AND r.revision = t.revision
+WHERE t.tenant = $1 AND t.name > $2 AND NOT t.deleted ORDER BY t.name LIMIT $3";
+
+/// Whether an open effect uses a tool.
+pub(super) const TOOL_IN_USE: &str = "\
+SELECT EXISTS (SELECT FROM open_effects WHERE tenant = $1 AND tool = $2 AND state NOT IN (8, 9, 10))";
+
+/// A new tool.
+pub(super) const TOOL_INSERT: &str = "\
+INSERT INTO tools (tenant, name, revision, stamp, paused, deleted) VALUES ($1, $2, $3, 1, $4, $5)
+ON CONFLICT DO NOTHING";
+
+/// A changed tool.
+pub(super) const TOOL_UPDATE: &str = "\
+UPDATE tools SET revision = $3, stamp = stamp + 1, paused = $4, deleted = $5
+WHERE tenant = $1 AND name = $2 AND stamp = $6";
+
+/// A registration.
+pub(super) const TOOL_REVISION_INSERT: &str = "\
+INSERT INTO tool_revisions (tenant, name, revision, spec, registered_us, registered_by)
+VALUES ($1, $2, $3, $4, $5, $6)";
+
+/// Tells every replica that listens.
+pub(super) const NOTIFY: &str = "SELECT pg_notify('actonce', $1)";
+
+/// All statements by name, for the test that prepares each.
+pub const ALL: &[(&str, &str)] = &[
+    ("NOW", NOW),
+    ("COMMIT", COMMIT),
+    ("RENEW", RENEW),
+    ("LOAD", LOAD),
+    ("REVISIONS", REVISIONS),
+    ("TWIN", TWIN),
+    ("DUE", DUE),
+    ("NEXT_DUE", NEXT_DUE),
+    ("WALK_ALL", WALK_ALL),
+    ("WALK_RUN", WALK_RUN),
+    ("WALK_SESSION", WALK_SESSION),
+    ("WALK_OPEN", WALK_OPEN),
+    ("WALK_CONTRADICTED", WALK_CONTRADICTED),
+    ("RUN_STATES", RUN_STATES),
+    ("OPEN_STATES", OPEN_STATES),
+    ("JOURNAL", JOURNAL),
+    ("AUDIT", AUDIT),
+    ("OPEN_MARKS", OPEN_MARKS),
+    ("TOOL", TOOL),
+    ("TOOL_REVISION", TOOL_REVISION),
+    ("TOOLS", TOOLS),
+    ("TOOL_IN_USE", TOOL_IN_USE),
+    ("TOOL_INSERT", TOOL_INSERT),
+    ("TOOL_UPDATE", TOOL_UPDATE),
+    ("TOOL_REVISION_INSERT", TOOL_REVISION_INSERT),
+    ("NOTIFY", NOTIFY),
+];
