@@ -6,5 +6,6 @@
 pub mod domain;
 pub mod engine;
 pub mod limits;
+pub mod service;
 pub mod store;
 pub mod support;

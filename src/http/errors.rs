@@ -1,0 +1,134 @@
+//! One place where refusals and failures become problems. What the client reads and what the log
+//! reads are different texts.
+
+use crate::auth::AuthError;
+use crate::domain::refusal::Refusal;
+use crate::http::problem::{Problem, ProblemType};
+use crate::service::ServiceError;
+use crate::store::StoreError;
+
+/// When to come back after the store was unavailable or a bound was full.
+const RETRY_SECONDS: u32 = 1;
+
+impl From<ServiceError> for Problem {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Refused { refusal, .. } => refused(refusal),
+            ServiceError::Invalid(faults) => {
+                Self::new(ProblemType::InvalidRequest, "The request has faults; nothing was stored.").faults(faults)
+            }
+            ServiceError::OperationIdRequired => Self::new(
+                ProblemType::OperationIdRequired,
+                "Give `operation_id`, the header `Idempotency-Key`, or a `run_id` to derive one from. \
+                 It must be the same on every retry, so the service never makes one up.",
+            )
+            .fault("/operation_id", "is required"),
+            ServiceError::NotFound => Self::new(ProblemType::NotFound, "Nothing of this tenant has this name."),
+            ServiceError::ToolConflict(reason) => Self::new(ProblemType::StateConflict, sentence(reason)),
+            ServiceError::StaleTool { found } => {
+                Self::new(ProblemType::StaleRevision, "The tool has another revision.")
+                    .with("found", serde_json::json!({ "revision": found }))
+            }
+            ServiceError::Capacity(reason) => {
+                tracing::warn!(reason, "refused for capacity");
+                Self::new(ProblemType::Capacity, sentence(reason)).with("retry_after_seconds", RETRY_SECONDS)
+            }
+            ServiceError::Store(error) => store(&error),
+            ServiceError::SharedStore(error) => store(&error),
+            ServiceError::Corrupt(corruption) => {
+                tracing::error!(%corruption, "a stored row can't be read back");
+                Self::new(ProblemType::InternalError, "What is stored for this name can't be read back.")
+            }
+            ServiceError::Internal(reason) => {
+                tracing::error!(reason, "internal error");
+                Self::new(ProblemType::InternalError, "The request was not carried out.")
+            }
+        }
+    }
+}
+
+fn store(error: &StoreError) -> Problem {
+    match error {
+        StoreError::Corrupt(corruption) => {
+            tracing::error!(%corruption, "a stored row can't be read back");
+            Problem::new(ProblemType::InternalError, "What is stored for this name can't be read back.")
+        }
+        StoreError::Rejected(_) => {
+            tracing::error!(%error, "the store refused a write");
+            Problem::new(ProblemType::InternalError, "The request was not carried out.")
+        }
+        StoreError::Unavailable(_) | StoreError::Schema(_) | StoreError::Open(_) => {
+            tracing::warn!(%error, "the store is unavailable");
+            Problem::new(
+                ProblemType::StoreUnavailable,
+                "The store can't answer now. Repeat the same request: if it was carried out, you get the recorded answer.",
+            )
+            .with("retry_after_seconds", RETRY_SECONDS)
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> Problem {
+    match refusal {
+        Refusal::Invalid(faults) => {
+            Problem::new(ProblemType::InvalidRequest, "The request has faults; nothing was stored.").faults(faults)
+        }
+        Refusal::OperationReused(parts) => Problem::new(
+            ProblemType::OperationReused,
+            "This operation id was recorded with other content; nothing of this request was stored.",
+        )
+        .with("differs", parts),
+        Refusal::ReceiptRejected(faults) => Problem::new(
+            ProblemType::ReceiptRejected,
+            "The evidence does not speak about this effect, or not as the tool registers it; nothing was stored.",
+        )
+        .faults(faults),
+        Refusal::StateConflict { state, reason, evidence_recorded } => {
+            Problem::new(ProblemType::StateConflict, sentence(reason))
+                .with("state", state.as_str())
+                .with("evidence_recorded", evidence_recorded)
+        }
+        Refusal::StaleFence { newest, evidence_recorded } => Problem::new(
+            ProblemType::StaleFence,
+            "The report does not come from the newest dispatch of this effect and decides nothing.",
+        )
+        .with("newest_fence", newest)
+        .with("evidence_recorded", evidence_recorded),
+        Refusal::LeaseLost => Problem::new(
+            ProblemType::LeaseLost,
+            "This dispatch does not hold the lease any more. Stop acting; report what you know.",
+        )
+        .with("directive", "stop"),
+        Refusal::StaleRevision { found, state } => {
+            Problem::new(ProblemType::StaleRevision, "The effect has another revision than the one you name.")
+                .with("found", serde_json::json!({ "revision": found, "state": state }))
+        }
+        Refusal::ApprovalStale(reason) => Problem::new(ProblemType::ApprovalStale, sentence(reason)),
+        Refusal::SuspectedDuplicate(first) => Problem::new(
+            ProblemType::SuspectedDuplicate,
+            "The same tool, target and arguments are unresolved under another operation id. If this is a retry, use that id.",
+        )
+        .with("operation_id", first.as_str()),
+        Refusal::NotFound => Problem::new(ProblemType::NotFound, "Nothing of this tenant has this name."),
+        Refusal::StaleRequest => Problem::new(ProblemType::StaleRequest, "A newer request replaced this one."),
+        Refusal::Forbidden(reason) => Problem::new(ProblemType::InsufficientScope, sentence(reason)),
+    }
+}
+
+impl From<&AuthError> for Problem {
+    fn from(error: &AuthError) -> Self {
+        if matches!(error, AuthError::KeysUnavailable) {
+            return Self::new(ProblemType::StoreUnavailable, "The keys that verify tokens are unavailable.")
+                .with("retry_after_seconds", RETRY_SECONDS);
+        }
+        Self::new(ProblemType::Unauthenticated, sentence(error.reason()))
+    }
+}
+
+/// A reason as a sentence.
+fn sentence(reason: &str) -> String {
+    let mut chars = reason.chars();
+    let first: String = chars.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
+    let end = if reason.ends_with('.') { "" } else { "." };
+    format!("{first}{}{end}", chars.as_str())
+}

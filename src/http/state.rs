@@ -1,0 +1,46 @@
+//! What handlers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::auth::Authenticator;
+use crate::service::Service;
+
+/// Bounds of one process that come from the configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// How long a request may take, waits aside.
+    pub request_timeout: Duration,
+    /// How many requests may be in flight.
+    pub max_in_flight: usize,
+}
+
+/// Shared by all handlers.
+#[derive(Clone)]
+pub struct AppState {
+    /// The use cases.
+    pub service: Arc<Service>,
+    /// Verifies tokens.
+    pub auth: Arc<Authenticator>,
+    /// Renders metrics.
+    pub metrics: PrometheusHandle,
+    /// Bounds.
+    pub bounds: Bounds,
+    /// Requests in flight.
+    pub in_flight: Arc<AtomicUsize>,
+    /// Set when the service begins to stop: readiness turns red, waits end.
+    pub stopping: Arc<AtomicBool>,
+    /// Ends waits when the service stops.
+    pub stop: tokio_util::sync::CancellationToken,
+    /// Path in front of every route, such as `/cayu`; empty for none.
+    pub base_path: Arc<str>,
+}
+
+impl std::fmt::Debug for AppState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AppState").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+//! The background: what becomes due, wake-ups between replicas, the clock. Safe in all replicas at
+//! once, because every write repeats what it saw.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Service;
+use crate::domain::command::Command;
+use crate::domain::ids::{EffectKey, Name};
+use crate::engine::EngineError;
+use crate::engine::wakes::{HELLO_EVERY, Heard};
+
+/// The longest sleep of the sweep. Another replica's lease may end, or its process die, unheard.
+const SWEEP_MAX: Duration = Duration::from_secs(5);
+/// The shortest, so that a due effect that can't be settled never makes the sweep spin.
+const SWEEP_MIN: Duration = Duration::from_millis(20);
+/// Effects per look.
+const SWEEP_PAGE: u32 = 256;
+/// How often the waiters are compared with the store, whatever was heard.
+const WAITER_POLL: Duration = Duration::from_secs(2);
+/// How often the database's clock is asked.
+const CLOCK_REFRESH: Duration = Duration::from_secs(15);
+
+impl Service {
+    /// Lets pass what is due, until stopped.
+    pub async fn run_sweep(self: Arc<Self>, principal: Name, stop: CancellationToken) {
+        loop {
+            let pause = match self.sweep(&principal).await {
+                Ok(pause) => pause,
+                Err(error) => {
+                    tracing::warn!(error = %error, "the sweep failed and is tried again");
+                    SWEEP_MAX
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+                () = self.engine().wakes().sweep_sooner() => {}
+            }
+        }
+    }
+
+    /// One sweep. Returns how long to sleep.
+    async fn sweep(&self, principal: &Name) -> Result<Duration, EngineError> {
+        let store = self.engine().store();
+        metrics::counter!("actonce_sweeps_total").increment(1);
+        loop {
+            let due = store.due(SWEEP_PAGE).await?;
+            let full = due.len() == usize::try_from(SWEEP_PAGE).unwrap_or(usize::MAX);
+            let expiries = due.iter().map(|key| self.expire(key, principal));
+            let moved = futures_util::future::join_all(expiries).await.into_iter().any(|moved| moved);
+            if !(full && moved) {
+                break;
+            }
+        }
+        let (next, now) = store.next_due().await?;
+        let planned = now.plus_micros(i64::try_from(SWEEP_MAX.as_micros()).unwrap_or(i64::MAX));
+        let at = next.map_or(planned, |next| next.min(planned));
+        self.engine().wakes().sweep_planned(at);
+        let micros = u64::try_from(at.since(now)).unwrap_or(0);
+        Ok(Duration::from_micros(micros).max(SWEEP_MIN))
+    }
+
+    /// Expires one effect; a failure is its own alone.
+    async fn expire(&self, key: &EffectKey, principal: &Name) -> bool {
+        match self.engine().apply(key, principal, Command::Expire { hold_released: false }).await {
+            Ok(decided) => {
+                let life = &decided.record.life;
+                metrics::counter!("actonce_expired_total", "state" => life.state.as_str()).increment(1);
+                tracing::info!(
+                    tenant = %key.tenant,
+                    operation_id = %decided.record.intent.operation_id,
+                    state = life.state.as_str(),
+                    "a deadline passed"
+                );
+                true
+            }
+            Err(EngineError::Corrupt(corruption)) => {
+                tracing::error!(tenant = %key.tenant, %corruption, "an effect can't be read back");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(tenant = %key.tenant, effect = %key.effect, error = %error, "an effect could not be expired");
+                false
+            }
+        }
+    }
+
+    /// Keeps the idea of database time fresh, until stopped.
+    pub async fn run_clock(self: Arc<Self>, stop: CancellationToken) {
+        while pause(&stop, CLOCK_REFRESH).await {
+            if let Err(error) = self.engine().clock().refresh(self.engine().store().as_ref()).await {
+                tracing::warn!(error = %error, "the database's clock could not be asked");
+            }
+        }
+    }
+
+    /// Compares the waiters with the store now and then, whatever was heard, until stopped.
+    pub async fn run_waiter_poll(self: Arc<Self>, stop: CancellationToken) {
+        while pause(&stop, WAITER_POLL).await {
+            let watched = self.engine().waiters().watched();
+            for some in watched.chunks(1_000) {
+                let keys: Vec<EffectKey> = some.iter().map(|(key, _)| key.clone()).collect();
+                match self.engine().store().revisions(&keys).await {
+                    Ok(found) => {
+                        for ((key, seen), found) in some.iter().zip(found) {
+                            if found > *seen {
+                                self.engine().forget(key.effect);
+                            }
+                        }
+                    }
+                    Err(error) => tracing::warn!(error = %error, "the waiters could not be compared"),
+                }
+            }
+        }
+    }
+
+    /// Announces what changed here to other replicas, until stopped.
+    pub async fn run_announcer(self: Arc<Self>, stop: CancellationToken) {
+        let (engine, wakes) = (self.engine(), self.engine().wakes());
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = wakes.announce_needed() => {}
+            }
+            if let Err(error) = wakes.announce(engine.store().as_ref()).await {
+                tracing::warn!(error = %error, "changes could not be announced");
+            }
+            // What changes meanwhile goes with the next announcement.
+            if !pause(&stop, Duration::from_millis(5)).await {
+                return;
+            }
+        }
+    }
+
+    /// Listens to other replicas, until stopped; listens again after a break.
+    pub async fn run_listener(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            let (sink, mut heard) = mpsc::channel(1_000);
+            let store = Arc::clone(self.engine().store());
+            let listening = store.listen(sink);
+            let understanding = async {
+                self.say_hello().await;
+                let mut hello = tokio::time::interval(HELLO_EVERY);
+                loop {
+                    tokio::select! {
+                        message = heard.recv() => match message {
+                            Some(message) => self.hear(&message).await,
+                            None => return,
+                        },
+                        _ = hello.tick() => self.say_hello().await,
+                    }
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                result = async { tokio::join!(listening, understanding).0 } => match result {
+                    Ok(()) => return,
+                    Err(error) => tracing::warn!(error = %error, "listening broke and is begun again"),
+                },
+            }
+            if !pause(&stop, Duration::from_secs(1)).await {
+                return;
+            }
+        }
+    }
+
+    async fn say_hello(&self) {
+        if let Err(error) = self.engine().wakes().hello(self.engine().store().as_ref()).await {
+            tracing::warn!(error = %error, "other replicas could not be greeted");
+        }
+    }
+
+    async fn hear(&self, message: &str) {
+        match self.engine().wakes().hear(message) {
+            Heard::Nothing | Heard::Hello { first: false } => {}
+            Heard::Hello { first: true } => self.say_hello().await,
+            Heard::Changed(effects) => {
+                for effect in effects {
+                    self.engine().forget(effect);
+                }
+            }
+        }
+    }
+}
+
+/// Sleeps; false when stopped.
+async fn pause(stop: &CancellationToken, time: Duration) -> bool {
+    tokio::select! {
+        () = stop.cancelled() => false,
+        () = tokio::time::sleep(time) => true,
+    }
+}
