@@ -71,3 +71,21 @@ pub const DEADLINE_MAX_SECONDS: u32 = 365 * 24 * 3600;
 pub const TOKEN_BYTES: usize = 8 * 1024;
 /// Verified tokens remembered by one process.
 pub const TOKEN_CACHE: u64 = 10_000;
+/// Largest key set (JWKS) read from a URL or a file.
+pub const KEY_SET_BYTES: usize = 256 * 1024;
+/// Most keys taken from one key set.
+pub const KEY_SET_KEYS: usize = 128;
+/// Longest fetch of a key set.
+pub const KEY_SET_FETCH_SECONDS: u64 = 10;
+/// Longest time that a request waits for a fresh key set because its token names an unknown key.
+pub const KEY_SET_WAIT_SECONDS: u64 = 3;
+/// Largest leeway for the times in a token.
+pub const TOKEN_LEEWAY_MAX_SECONDS: u64 = 300;
+/// Longest life of a token that `actonce token` makes.
+pub const TOKEN_LIFETIME_MAX_SECONDS: u64 = 366 * 24 * 3600;
+/// Largest file with one key or one secret.
+pub const KEY_FILE_BYTES: usize = 64 * 1024;
+/// Largest configuration file.
+pub const CONFIG_FILE_BYTES: usize = 1024 * 1024;
+/// Most alias keys (protocol §6).
+pub const ALIAS_KEYS: usize = 4;

@@ -1,5 +1,7 @@
 //! The two things a pure program can't make: randomness, and names for itself.
 
+use std::io;
+
 use uuid::Uuid;
 
 use crate::domain::ids::{Name, NameFault};
@@ -9,6 +11,16 @@ use crate::domain::ids::{Name, NameFault};
 #[expect(clippy::disallowed_methods, reason = "this is the one source")]
 pub fn random_id() -> Uuid {
     Uuid::new_v4()
+}
+
+/// Random bytes from the operating system, for keys.
+///
+/// # Errors
+/// When the operating system has none to give. There is no weaker source to fall back to.
+pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes)
 }
 
 /// The principal under which the service itself acts. No token can have it: see `auth`.
