@@ -6,6 +6,7 @@
 pub mod auth;
 pub mod domain;
 pub mod engine;
+pub mod http;
 pub mod limits;
 pub mod service;
 pub mod store;

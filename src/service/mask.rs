@@ -28,7 +28,6 @@ pub fn mask(text: &str) -> String {
         let lower = bare.to_ascii_lowercase();
         if mask_next {
             out.push_str(MASK);
-            mask_next = false;
         } else {
             out.push_str(&mask_word(bare, &lower));
         }

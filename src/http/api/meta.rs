@@ -1,0 +1,93 @@
+//! The service itself: health, metrics, documentation.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+
+use crate::http::dto::effect::json_response;
+use crate::http::problem::{Problem, ProblemType};
+use crate::http::state::AppState;
+
+/// How long readiness waits for the store.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
+
+fn text(body: impl Into<axum::body::Body>, content_type: &'static str) -> Response {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// The process runs.
+#[utoipa::path(get, path = "/livez", tag = "service", operation_id = "livez", security(()),
+    responses((status = 200, description = "The process runs", body = String, content_type = "text/plain")))]
+pub async fn livez() -> Response {
+    text("ok\n", "text/plain; charset=utf-8")
+}
+
+/// The service can answer: it is not stopping, and the store answers.
+#[utoipa::path(get, path = "/readyz", tag = "service", operation_id = "readyz", security(()),
+    responses(
+        (status = 200, description = "Requests can be answered", body = String, content_type = "text/plain"),
+        (status = 503, response = crate::http::openapi::Problem503),
+    ))]
+pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> {
+    let not_ready = |kind, detail: &str| Err(Problem::new(kind, detail).with("retry_after_seconds", 1));
+    if state.stopping.load(Ordering::Acquire) {
+        return not_ready(ProblemType::Capacity, "The service is stopping.");
+    }
+    match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {
+        Ok(Ok(_)) => Ok(text("ok\n", "text/plain; charset=utf-8")),
+        Ok(Err(_)) | Err(_) => not_ready(ProblemType::StoreUnavailable, "The store does not answer."),
+    }
+}
+
+/// Metrics in Prometheus text form. No label carries a tenant or an id of one.
+#[utoipa::path(get, path = "/metrics", tag = "service", operation_id = "metrics", security(()),
+    responses(
+        (status = 200, description = "Metrics", body = String, content_type = "text/plain"),
+        (status = 503, response = crate::http::openapi::Problem503),
+    ))]
+pub async fn metrics(State(state): State<AppState>) -> Result<Response, Problem> {
+    let engine = state.service.engine();
+    let now = engine.clock().now();
+    let states = engine.store().open_states().await.map_err(crate::service::ServiceError::from)?;
+    for state in crate::domain::state::State::ALL.into_iter().filter(|state| !state.is_terminal()) {
+        let found = states.iter().find(|(found, _, _)| *found == state);
+        let count = found.map_or(0, |(_, count, _)| u32::try_from(*count).unwrap_or(u32::MAX));
+        let age = found.map_or(0.0, |(_, _, oldest)| Duration::from_micros(u64::try_from(now.since(*oldest)).unwrap_or(0)).as_secs_f64());
+        metrics::gauge!("actonce_effects_open", "state" => state.as_str()).set(f64::from(count));
+        metrics::gauge!("effects_unresolved_age_seconds", "state" => state.as_str()).set(age);
+    }
+    let waiters = u32::try_from(engine.waiters().count()).unwrap_or(u32::MAX);
+    metrics::gauge!("actonce_waiters").set(f64::from(waiters));
+    Ok(text(state.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"))
+}
+
+/// This document.
+#[utoipa::path(get, path = "/api/openapi.json", tag = "service", operation_id = "openapi", security(()),
+    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
+pub async fn openapi(State(state): State<AppState>) -> Result<Response, Problem> {
+    static DOCUMENT: OnceLock<Option<utoipa::openapi::OpenApi>> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| Some(crate::http::document()));
+    let mut document = document.clone().unwrap_or_default();
+    if !state.base_path.is_empty() {
+        document.servers = Some(vec![utoipa::openapi::Server::new(state.base_path.as_ref())]);
+    }
+    let body = document
+        .to_json()
+        .map_err(|_| Problem::new(ProblemType::InternalError, "The document can't be serialized."))?;
+    Ok(json_response(body, StatusCode::OK))
+}
+
+/// The page of a problem type.
+#[expect(clippy::disallowed_types, reason = "a path of one plain segment can't be rejected")]
+pub async fn error_page(Path(slug): Path<String>) -> Response {
+    match crate::http::pages::page(&slug) {
+        Some(page) => text(page, "text/markdown; charset=utf-8"),
+        None => Problem::new(ProblemType::NotFound, "There is no problem type of this name.").into_response(),
+    }
+}

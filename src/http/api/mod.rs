@@ -1,0 +1,9 @@
+//! Handlers: extract, one service call, respond.
+
+pub mod authorization;
+pub mod effects;
+pub mod intents;
+pub mod lists;
+pub mod meta;
+pub mod outcomes;
+pub mod tools;

@@ -1,0 +1,79 @@
+//! HTTP: only translates.
+
+pub mod api;
+pub mod dto;
+mod edge;
+mod errors;
+pub mod extract;
+pub mod openapi;
+pub mod pages;
+pub mod problem;
+pub mod state;
+
+use axum::Router;
+use axum::http::{Method, Uri};
+use axum::routing::get;
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use utoipa_swagger_ui::SwaggerUi;
+
+use problem::{Problem, ProblemType};
+use state::AppState;
+
+fn documented() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(openapi::Document::openapi())
+        .routes(routes!(api::intents::record_intent))
+        .routes(routes!(api::lists::list_effects))
+        .routes(routes!(api::effects::read_effect))
+        .routes(routes!(api::intents::claim_dispatch))
+        .routes(routes!(api::intents::heartbeat))
+        .routes(routes!(api::outcomes::report_outcome))
+        .routes(routes!(api::outcomes::report_verification))
+        .routes(routes!(api::outcomes::cancel_effect))
+        .routes(routes!(api::authorization::authorize))
+        .routes(routes!(api::effects::read_journal))
+        .routes(routes!(api::lists::read_run))
+        .routes(routes!(api::tools::list_tools))
+        .routes(routes!(api::tools::put_tool, api::tools::read_tool, api::tools::delete_tool))
+        .routes(routes!(api::tools::pause_tool))
+        .routes(routes!(api::tools::resume_tool))
+        .routes(routes!(api::meta::livez))
+        .routes(routes!(api::meta::readyz))
+        .routes(routes!(api::meta::metrics))
+        .routes(routes!(api::meta::openapi))
+}
+
+/// The OpenAPI document.
+#[must_use]
+pub fn document() -> utoipa::openapi::OpenApi {
+    documented().to_openapi()
+}
+
+/// All routes. Those of the API also stand under the configured base path.
+pub fn router(state: AppState) -> Router {
+    let (api, _) = documented().split_for_parts();
+    let base = state.base_path.to_string();
+    let routes = api
+        .route("/docs/errors/{slug}", get(api::meta::error_page))
+        .merge(reference(&base))
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(not_found);
+    let routes = if base.is_empty() { routes } else { routes.clone().nest(&base, routes) };
+    routes.layer(axum::middleware::from_fn_with_state(state.clone(), edge::edge)).with_state(state)
+}
+
+/// The browsable reference, served from this process alone.
+fn reference(base: &str) -> Router<AppState> {
+    let config = utoipa_swagger_ui::Config::from(format!("{base}/api/openapi.json")).use_base_layout();
+    SwaggerUi::new("/docs").config(config).into()
+}
+
+async fn not_found(uri: Uri) -> Problem {
+    let under_api = if uri.path().contains("/api/") { " Operation ids in a path are percent-encoded." } else { "" };
+    Problem::new(ProblemType::NotFound, format!("There is no such path.{under_api}"))
+}
+
+async fn method_not_allowed(method: Method) -> Problem {
+    Problem::new(ProblemType::MethodNotAllowed, format!("{method} is not offered on this path."))
+}

@@ -1,0 +1,78 @@
+//! The OpenAPI 3.1 document, made from the handlers.
+
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi, ToResponse};
+
+use super::problem::Problem;
+
+macro_rules! problems {
+    ($($name:ident $text:literal),* $(,)?) => {
+        $(
+            #[doc = $text]
+            #[derive(Debug, ToResponse)]
+            #[response(description = $text, content_type = "application/problem+json")]
+            #[expect(dead_code, reason = "stands for the response in the document")]
+            pub struct $name(#[to_schema] Problem);
+        )*
+    };
+}
+
+problems! {
+    Problem400 "What was sent has faults, each pointed at; nothing was stored (`invalid-request`, `operation-id-required`).",
+    Problem401 "No valid token (`unauthenticated`).",
+    Problem403 "The token may not do this (`insufficient-scope`).",
+    Problem404 "Absent, or of another tenant (`not-found`).",
+    Problem409 "A conflict (`state-conflict`, `stale-fence`, `lease-lost`, `stale-request`, `approval-stale`, `suspected-duplicate`).",
+    Problem412 "Another revision was found (`stale-revision`).",
+    Problem413 "A limit is exceeded (`too-large`).",
+    Problem415 "The body is not JSON (`unsupported-media-type`).",
+    Problem422 "Same id with other content (`operation-reused`), or evidence that does not bind (`receipt-rejected`).",
+    Problem428 "`If-Match` is required (`precondition-required`).",
+    Problem503 "At capacity, or the store is unavailable; come back after `Retry-After` (`capacity`, `store-unavailable`).",
+}
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let mut http = Http::new(HttpAuthScheme::Bearer);
+        http.bearer_format = Some("JWT".to_owned());
+        let components = openapi.components.get_or_insert_with(Default::default);
+        components.add_security_scheme("bearer", SecurityScheme::Http(http));
+    }
+}
+
+/// The head of the document; paths come from the router.
+#[derive(Debug, OpenApi)]
+#[openapi(
+    info(
+        title = "Actonce",
+        description = "Act once, or stop. Record an intent before you act and the outcome after; \
+            when the answer is lost, nobody acts again until the doubt is gone.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    tags(
+        (name = "intents", description = "Before the dispatch"),
+        (name = "outcomes", description = "After the dispatch"),
+        (name = "effects", description = "Reading"),
+        (name = "approvals", description = "Decisions of people"),
+        (name = "tools", description = "Registered kinds of operation"),
+        (name = "service", description = "The service itself"),
+    ),
+    components(responses(
+        Problem400, Problem401, Problem403, Problem404, Problem409, Problem412, Problem413, Problem415, Problem422,
+        Problem428, Problem503
+    )),
+    modifiers(&Bearer)
+)]
+pub struct Document;
+
+/// The whole document as pretty JSON with a final newline, as it is checked in.
+///
+/// # Errors
+/// The document can't be serialized.
+pub fn json() -> Result<String, serde_json::Error> {
+    let mut text = super::document().to_pretty_json()?;
+    text.push('\n');
+    Ok(text)
+}
