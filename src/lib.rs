@@ -4,6 +4,8 @@
 //! to be done before it is done, and what came of it after. `PROTOCOL` words are used throughout.
 
 pub mod auth;
+pub mod app;
+pub mod cli;
 pub mod domain;
 pub mod engine;
 pub mod http;

@@ -1,1 +1,7 @@
-fn main() {}
+//! The program: parse and run.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    actonce::cli::main()
+}

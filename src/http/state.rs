@@ -1,10 +1,11 @@
 //! What handlers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::Authenticator;
 use crate::service::Service;
@@ -31,11 +32,9 @@ pub struct AppState {
     pub bounds: Bounds,
     /// Requests in flight.
     pub in_flight: Arc<AtomicUsize>,
-    /// Set when the service begins to stop: readiness turns red, waits end.
-    pub stopping: Arc<AtomicBool>,
-    /// Ends waits when the service stops.
-    pub stop: tokio_util::sync::CancellationToken,
-    /// Path in front of every route, such as `/cayu`; empty for none.
+    /// Cancelled when the service begins to stop: readiness turns red, waits end.
+    pub stopping: CancellationToken,
+    /// Path in front of every route, such as `/actonce`; empty for none.
     pub base_path: Arc<str>,
 }
 

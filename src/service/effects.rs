@@ -239,8 +239,13 @@ impl Service {
             changed.as_mut().enable();
             let decided = ask().await?;
             ticket.saw(decided.record.life.revision);
-            if !is_pending(&decided) || tokio::time::timeout_at(deadline, changed).await.is_err() {
+            if !is_pending(&decided) {
                 return Ok(decided);
+            }
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep_until(deadline) => return Ok(decided),
+                () = self.stopping.cancelled() => return Ok(decided),
             }
         }
     }

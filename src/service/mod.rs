@@ -11,6 +11,8 @@ pub mod worker;
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::engine::Engine;
 use keys::DataKey;
 
@@ -21,13 +23,14 @@ pub use error::ServiceError;
 pub struct Service {
     engine: Arc<Engine>,
     data_key: DataKey,
+    stopping: CancellationToken,
 }
 
 impl Service {
-    /// The use cases.
+    /// The use cases. When `stopping` is cancelled, requests that wait are answered at once.
     #[must_use]
-    pub const fn new(engine: Arc<Engine>, data_key: DataKey) -> Self {
-        Self { engine, data_key }
+    pub const fn new(engine: Arc<Engine>, data_key: DataKey, stopping: CancellationToken) -> Self {
+        Self { engine, data_key, stopping }
     }
 
     /// The engine.

@@ -1,7 +1,6 @@
 //! The service itself: health, metrics, documentation.
 
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
@@ -36,7 +35,7 @@ pub async fn livez() -> Response {
     ))]
 pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> {
     let not_ready = |kind, detail: &str| Err(Problem::new(kind, detail).with("retry_after_seconds", 1));
-    if state.stopping.load(Ordering::Acquire) {
+    if state.stopping.is_cancelled() {
         return not_ready(ProblemType::Capacity, "The service is stopping.");
     }
     match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {

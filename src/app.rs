@@ -1,0 +1,283 @@
+//! Wiring: what starts, in which order, and how it stops.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::serve::ListenerExt as _;
+use futures_util::FutureExt as _;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::Authenticator;
+use crate::config::{self, Config};
+use crate::domain::ids::Name;
+use crate::engine::{AdHocTools, Engine};
+use crate::http;
+use crate::http::state::{AppState, Bounds};
+use crate::service::Service;
+use crate::service::keys::DataKey;
+use crate::store::open::{DatabaseUrl, OpenOptions, open};
+use crate::store::{Backend, Store};
+use crate::support::service_principal;
+
+/// The embedded database's file in the data directory.
+pub const SQLITE_FILE: &str = "actonce.db";
+
+/// Upper bounds of the buckets of all histograms in seconds.
+const BUCKETS: [f64; 14] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+/// Why the service does not start, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The store.
+    #[error("the database: {0}")]
+    Store(#[from] crate::store::StoreError),
+    /// The keys of tokens.
+    #[error("{0}")]
+    Auth(#[from] crate::auth::StartError),
+    /// The socket.
+    #[error("can't listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Serving.
+    #[error("serving failed: {0}")]
+    Serve(#[source] std::io::Error),
+    /// A part that must never end did.
+    #[error("{0} ended unexpectedly")]
+    Ended(&'static str),
+    /// Something of ours.
+    #[error("{0}")]
+    Internal(&'static str),
+}
+
+/// A started service.
+#[derive(Debug)]
+pub struct App {
+    /// Where it answers, base path included.
+    pub url: String,
+    /// What it stores in.
+    pub backend: Backend,
+    store: Arc<dyn Store>,
+    tasks: TaskTracker,
+    stopping: CancellationToken,
+    background: CancellationToken,
+    server: tokio::task::JoinHandle<std::io::Result<()>>,
+    failed: Arc<OnceLock<&'static str>>,
+    drain: Duration,
+}
+
+/// The database that a configuration names: its URL, or the file in the data directory.
+///
+/// # Errors
+/// The URL can't be understood.
+pub fn database_url(url: Option<&str>, data_dir: &Path) -> Result<DatabaseUrl, crate::store::StoreError> {
+    match url {
+        Some(url) => DatabaseUrl::parse(url),
+        None => Ok(DatabaseUrl::Sqlite(data_dir.join(SQLITE_FILE))),
+    }
+}
+
+/// The one recorder of metrics of this process.
+fn recorder() -> Result<PrometheusHandle, AppError> {
+    static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    let handle = HANDLE.get_or_init(|| {
+        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?;
+        let batch = metrics_exporter_prometheus::Matcher::Full("actonce_commit_batch_size".to_owned());
+        let sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+        builder.set_buckets_for_metric(batch, &sizes).ok()?.install_recorder().ok()
+    });
+    handle.clone().ok_or(AppError::Internal("the metrics recorder can't be installed"))
+}
+
+impl App {
+    /// Starts the service: database, migrations, keys, engine, background, and only then the socket.
+    ///
+    /// # Errors
+    /// See [`AppError`].
+    pub async fn start(config: &Config) -> Result<Self, AppError> {
+        let metrics = recorder()?;
+        let url = database_url(config.database_url.as_ref().map(|url| url.expose().as_str()), &config.data_dir)?;
+        let store = open(&url, OpenOptions { migrate: true, connections: config.postgres_connections }).await?;
+        let auth = Authenticator::start(config.auth.clone()).await?;
+        let principal = service_principal().map_err(|_| AppError::Internal("the service has no name"))?;
+        let (engine, loops) = Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
+        let stopping = CancellationToken::new();
+        let data_key = DataKey::new(*config.data_key.expose());
+        let service = Arc::new(Service::new(engine, data_key, stopping.clone()));
+        let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
+        let failed = Arc::new(OnceLock::new());
+        for lane in loops {
+            let (failed, stopping, background) = (Arc::clone(&failed), stopping.clone(), background.clone());
+            tasks.spawn(async move {
+                // The lanes own their queues and can't be begun again: without them the process
+                // is of no use and says so by ending.
+                let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
+                if panicked && !background.is_cancelled() {
+                    drop(failed.set("a lane to the store"));
+                    stopping.cancel();
+                }
+            });
+        }
+        spawn_background(&tasks, &service, &principal, &background);
+        {
+            let (auth, stop) = (Arc::clone(&auth), background.clone());
+            tasks.spawn(async move { auth.refresh_loop(stop).await });
+        }
+        spawn_upkeep(&tasks, metrics.clone(), &background);
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|source| AppError::Listen { address: config.listen, source })?;
+        let address = listener.local_addr().map_err(AppError::Serve)?;
+        let state = AppState {
+            service,
+            auth,
+            metrics,
+            bounds: Bounds { request_timeout: config.request_timeout, max_in_flight: config.max_in_flight },
+            in_flight: Arc::default(),
+            stopping: stopping.clone(),
+            base_path: config.base_path.as_str().into(),
+        };
+        let listener = listener.tap_io(|stream| {
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "TCP_NODELAY is refused");
+            }
+        });
+        let serving = axum::serve(listener, http::router(state)).with_graceful_shutdown(stopping.clone().cancelled_owned());
+        let server = tasks.spawn(async move { serving.await });
+        Ok(Self {
+            url: format!("http://{}{}", reachable(address), config.base_path),
+            backend: store.backend(),
+            store,
+            tasks,
+            stopping,
+            background,
+            server,
+            failed,
+            drain: config.drain,
+        })
+    }
+
+    /// A token whose cancellation stops the service.
+    #[must_use]
+    pub fn stopper(&self) -> CancellationToken {
+        self.stopping.clone()
+    }
+
+    /// Serves until stopped; then accepts nothing more, finishes what is in flight within the
+    /// drain time, stops the background, and closes the database.
+    ///
+    /// # Errors
+    /// See [`AppError`].
+    pub async fn run(self) -> Result<(), AppError> {
+        let mut server = self.server;
+        let served = tokio::select! {
+            served = &mut server => Some(served),
+            () = self.stopping.cancelled() => None,
+        };
+        let served = match served {
+            Some(served) => Some(served),
+            None => tokio::time::timeout(self.drain, &mut server).await.ok(),
+        };
+        if served.is_none() {
+            tracing::warn!("some requests did not finish within the drain time");
+            server.abort();
+        }
+        self.stopping.cancel();
+        self.background.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await.is_err() {
+            tracing::warn!("some background work did not end in time");
+        }
+        self.store.close().await;
+        if let Some(part) = self.failed.get() {
+            return Err(AppError::Ended(part));
+        }
+        match served {
+            Some(Ok(Err(error))) => Err(AppError::Serve(error)),
+            Some(Err(_)) => Err(AppError::Ended("the server")),
+            Some(Ok(Ok(()))) | None => Ok(()),
+        }
+    }
+
+    /// The line that scripts wait for (protocol §14).
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn announce(&self, token: Option<&str>) -> std::io::Result<()> {
+        let mut line = serde_json::json!({ "event": "ready", "url": self.url, "database": self.backend.as_str() });
+        if let (Some(token), Some(object)) = (token, line.as_object_mut()) {
+            object.insert("token".to_owned(), token.into());
+        }
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}")?;
+        out.flush()
+    }
+}
+
+fn ad_hoc(tools: &config::AdHocTools) -> AdHocTools {
+    match tools {
+        config::AdHocTools::All => AdHocTools { all: true, tenants: Vec::new() },
+        config::AdHocTools::Tenants(tenants) => {
+            AdHocTools { all: false, tenants: tenants.iter().map(|tenant| tenant.as_str().to_owned()).collect() }
+        }
+    }
+}
+
+/// An address that a client on this machine can use.
+#[must_use]
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
+        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port())),
+        _ => address,
+    }
+}
+
+/// Starts a background loop that is begun again if it panics.
+fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, principal: &Name, stop: &CancellationToken) {
+    type Loop = fn(Arc<Service>, Name, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
+    let loops: [(&'static str, Loop); 5] = [
+        ("sweep", |service, principal, stop| service.run_sweep(principal, stop).boxed()),
+        ("clock", |service, _, stop| service.run_clock(stop).boxed()),
+        ("waiters", |service, _, stop| service.run_waiter_poll(stop).boxed()),
+        ("announcer", |service, _, stop| service.run_announcer(stop).boxed()),
+        ("listener", |service, _, stop| service.run_listener(stop).boxed()),
+    ];
+    for (name, begin) in loops {
+        let (service, principal, stop) = (Arc::clone(service), principal.clone(), stop.clone());
+        tasks.spawn(async move {
+            loop {
+                let run = begin(Arc::clone(&service), principal.clone(), stop.clone());
+                if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
+                    return;
+                }
+                metrics::counter!("actonce_background_restarts_total", "loop" => name).increment(1);
+                tracing::error!(name, "a background loop panicked and is begun again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+    }
+}
+
+fn spawn_upkeep(tasks: &TaskTracker, metrics: PrometheusHandle, stop: &CancellationToken) {
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(Duration::from_secs(5)) => metrics.run_upkeep(),
+            }
+        }
+    });
+}

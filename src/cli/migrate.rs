@@ -1,0 +1,53 @@
+//! `actonce migrate`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{fail, print};
+use crate::app::database_url;
+use crate::store::Store;
+use crate::store::open::{OpenOptions, open};
+
+/// Which database.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Database {
+    /// `postgres://…` or `sqlite:PATH`; the embedded file of the data directory where absent.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    database_url: Option<String>,
+    /// The data directory.
+    #[arg(long, env = "ACTONCE_DATA_DIR", default_value = "./actonce-data")]
+    data_dir: PathBuf,
+}
+
+impl Database {
+    /// Opens it.
+    pub(super) async fn open(&self, migrate: bool) -> Result<std::sync::Arc<dyn Store>, String> {
+        let url = self.database_url.as_deref().filter(|url| !url.is_empty());
+        let url = database_url(url, &self.data_dir).map_err(|error| error.to_string())?;
+        if let (false, crate::store::open::DatabaseUrl::Sqlite(path)) = (migrate, &url)
+            && !path.exists()
+        {
+            return Err(format!("there is no database {}", path.display()));
+        }
+        open(&url, OpenOptions { migrate, connections: 2 }).await.map_err(|error| error.to_string())
+    }
+}
+
+/// `actonce migrate`.
+#[derive(Debug, Args)]
+pub(super) struct MigrateArgs {
+    #[command(flatten)]
+    database: Database,
+}
+
+pub(super) async fn run(args: &MigrateArgs) -> ExitCode {
+    match args.database.open(true).await {
+        Ok(store) => {
+            store.close().await;
+            print("the schema is up to date")
+        }
+        Err(error) => fail(&error),
+    }
+}

@@ -1,0 +1,95 @@
+//! The command line (protocol §14).
+
+mod demo;
+mod health;
+mod journal;
+mod migrate;
+mod serve;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Environment, LogFormat, ServeArgs, TokenArgs, token};
+
+/// Act once, or stop.
+#[derive(Debug, Parser)]
+#[command(name = "actonce", version, about = "Act once, or stop: durable intents and outcomes for programs that act.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the API.
+    Serve(Box<ServeArgs>),
+    /// Bring the database to this version's schema, and stop.
+    Migrate(migrate::MigrateArgs),
+    /// Print one token, signed with a local key.
+    Token(Box<TokenArgs>),
+    /// Print the OpenAPI document.
+    Openapi,
+    /// Show the contract at work against a downstream that commits and drops the connection.
+    Demo(demo::DemoArgs),
+    /// Check journals.
+    #[command(subcommand)]
+    Journal(journal::JournalCommand),
+    /// Ask a running service whether it is ready; exit 0 if so.
+    Health(health::HealthArgs),
+}
+
+/// Runs the command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Migrate(args) => block_on(migrate::run(&args)),
+        Command::Token(args) => match token(&args, &Environment::from_process()) {
+            Ok(token) => print(&token),
+            Err(error) => fail(&error.to_string()),
+        },
+        Command::Openapi => match crate::http::openapi::json() {
+            Ok(text) => print(text.trim_end()),
+            Err(error) => fail(&error.to_string()),
+        },
+        Command::Demo(args) => block_on(demo::run(&args)),
+        Command::Journal(command) => block_on(journal::run(&command)),
+        Command::Health(args) => block_on(health::run(&args)),
+    }
+}
+
+/// Runs one command on a runtime of its own.
+fn block_on(command: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(command),
+        Err(error) => fail(&format!("no runtime: {error}")),
+    }
+}
+
+/// Prints a line on standard output.
+fn print(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(2),
+    }
+}
+
+/// Prints a message on standard error; exit 2.
+fn fail(message: &str) -> ExitCode {
+    drop(writeln!(std::io::stderr().lock(), "actonce: {message}"));
+    ExitCode::from(2)
+}
+
+/// Logs go to standard error.
+fn start_log(format: LogFormat, filter: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match format {
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Pretty => builder.with_ansi(false).try_init(),
+    };
+    drop(started);
+}
