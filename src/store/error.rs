@@ -1,5 +1,8 @@
 //! What can go wrong with a store. No status codes here; one place of the HTTP layer maps them.
 
+use sqlx::error::DatabaseError;
+use sqlx::sqlite::SqliteError;
+
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -39,16 +42,26 @@ impl From<sqlx::Error> for StoreError {
             // A unique or check violation, or a value the database can't take: ours to handle, and
             // the same again would not help.
             sqlx::Error::Database(database) => {
-                let code = database.code().unwrap_or_default().into_owned();
                 let refused = database.is_unique_violation()
                     || database.is_check_violation()
                     || database.is_foreign_key_violation()
-                    || code.starts_with("22")
-                    || code.starts_with("23");
+                    || refuses_value(database.as_ref());
                 if refused { Self::Rejected(error) } else { Self::Unavailable(error) }
             }
             _ => Self::Unavailable(error),
         }
+    }
+}
+
+/// Whether the error's code says that the value is at fault.
+fn refuses_value(error: &dyn DatabaseError) -> bool {
+    let code = error.code().unwrap_or_default();
+    if error.try_downcast_ref::<SqliteError>().is_some() {
+        // A number, whose low byte is the primary code: TOOBIG, CONSTRAINT, MISMATCH.
+        code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 18..=20))
+    } else {
+        // An SQLSTATE: data exception, integrity constraint violation.
+        code.starts_with("22") || code.starts_with("23")
     }
 }
 

@@ -1,0 +1,55 @@
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+
+use super::*;
+
+#[tokio::test]
+async fn every_statement_prepares() {
+    let bed = bed().await;
+    let mut lent = bed.store.writer.lend().await.unwrap();
+    for (name, statement) in sql::ALL {
+        assert!(lent.connection.prepare(statement.into_sql_str()).await.is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn every_statement_is_listed_once() {
+    let source = include_str!("../sql.rs");
+    let constants = source.matches("\npub const ").count() - 1;
+    let mut names: Vec<_> = sql::ALL.iter().map(|(name, _)| name).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!((names.len(), sql::ALL.len()), (constants, constants));
+    // The driver counts parameters by position where numbers are skipped.
+    for (name, script) in sql::ALL {
+        for statement in script.split(';') {
+            let used = |number: usize| statement.contains(&format!("?{number}"));
+            let highest = (1..=9).rev().find(|number| used(*number)).unwrap_or(0);
+            assert!((1..=highest).all(used), "{name}");
+        }
+    }
+}
+
+/// A plan must not read a whole table, nor sort what an index could have brought in order.
+#[tokio::test]
+async fn statements_search_by_index() {
+    /// Counts everything there is.
+    const READS_ALL: &[&str] = &["OPEN_STATES"];
+    /// Few effects are contradicted, and few are open.
+    const SORTS: &[&str] = &["WALK_CONTRADICTED"];
+    let bed = bed().await;
+    for (name, script) in sql::ALL {
+        let no_plan = ["BEGIN", "COMMIT", "ROLLBACK", "PRAGMA"];
+        let has_plan = |statement: &&str| !no_plan.iter().any(|word| statement.trim().starts_with(word));
+        for statement in script.split(';').filter(has_plan) {
+            let plan = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+            for step in sqlx::query(plan).fetch_all(&bed.store.readers).await.unwrap() {
+                let step: String = step.get("detail");
+                // `c` and `w` are the batch itself, `newest` one run.
+                let harmless = ["clock", "jsonb_each", "c", "w", "newest", "CONSTANT"];
+                let scanned = step.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next());
+                assert!(scanned.is_none_or(|t| harmless.contains(&t)) || READS_ALL.contains(name), "{name}: {step}");
+                assert!(!step.ends_with("FOR ORDER BY") || SORTS.contains(name), "{name}: {step}");
+            }
+        }
+    }
+}
