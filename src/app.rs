@@ -111,12 +111,13 @@ impl App {
         let store = open(&url, OpenOptions { migrate: true, connections: config.postgres_connections }).await?;
         let auth = Authenticator::start(config.auth.clone()).await?;
         let principal = service_principal().map_err(|_| AppError::Internal("the service has no name"))?;
-        let (engine, loops) = Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
+        let (engine, loops) =
+            Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
         let data_key = DataKey::new(*config.data_key.expose());
         let service = Arc::new(Service::new(engine, data_key, stopping.clone()));
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
-        let failed = Arc::new(OnceLock::new());
+        let failed: Arc<OnceLock<&'static str>> = Arc::default();
         for lane in loops {
             let (failed, stopping, background) = (Arc::clone(&failed), stopping.clone(), background.clone());
             tasks.spawn(async move {
@@ -124,7 +125,8 @@ impl App {
                 // is of no use and says so by ending.
                 let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
                 if panicked && !background.is_cancelled() {
-                    drop(failed.set("a lane to the store"));
+                    // The first failure is the one that is told.
+                    failed.get_or_init(|| "a lane to the store");
                     stopping.cancel();
                 }
             });
@@ -153,7 +155,8 @@ impl App {
                 tracing::debug!(%error, "TCP_NODELAY is refused");
             }
         });
-        let serving = axum::serve(listener, http::router(state)).with_graceful_shutdown(stopping.clone().cancelled_owned());
+        let serving =
+            axum::serve(listener, http::router(state)).with_graceful_shutdown(stopping.clone().cancelled_owned());
         let server = tasks.spawn(async move { serving.await });
         Ok(Self {
             url: format!("http://{}{}", reachable(address), config.base_path),

@@ -3,9 +3,10 @@
 //! Actonce stands between a program that acts and the world it acts on: it records what is about
 //! to be done before it is done, and what came of it after. `PROTOCOL` words are used throughout.
 
-pub mod auth;
 pub mod app;
+pub mod auth;
 pub mod cli;
+pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod http;

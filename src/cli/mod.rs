@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{Environment, LogFormat, ServeArgs, TokenArgs, token};
+use crate::config::{self, Environment, LogFormat, ServeArgs, TokenArgs};
 
 /// Act once, or stop.
 #[derive(Debug, Parser)]
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Migrate(args) => block_on(migrate::run(&args)),
-        Command::Token(args) => match token(&args, &Environment::from_process()) {
+        Command::Token(args) => match config::token::run(&args, &Environment::from_process()) {
             Ok(token) => print(&token),
             Err(error) => fail(&error.to_string()),
         },

@@ -315,15 +315,14 @@ impl Engine {
     }
 
     /// The open effect that says the same under another operation id, if the tool minds.
-    async fn twin_of(
-        &self,
-        tenant: &Tenant,
-        principal: &Name,
-        propose: &Propose,
-    ) -> Result<Option<Name>, EngineError> {
+    async fn twin_of(&self, tenant: &Tenant, principal: &Name, propose: &Propose) -> Result<Option<Name>, EngineError> {
         let tool = self.tool_for(tenant, &propose.tool).await?;
-        let context =
-            Context { now: self.clock.now(), principal: principal.clone(), tool: Arc::clone(&tool), current: Some(tool) };
+        let context = Context {
+            now: self.clock.now(),
+            principal: principal.clone(),
+            tool: Arc::clone(&tool),
+            current: Some(tool),
+        };
         let intent: Intent = decide::intent_of(propose, &context)?;
         if context.tool.spec.duplicate_rule(intent.class) == DuplicateRule::Allow {
             return Ok(None);
@@ -394,9 +393,7 @@ impl Engine {
             };
         };
         let (change, record) = match change {
-            Change::Revise(revision) => {
-                encode::encode(&known.key, Some(known), &known.intent, *revision, &context)?
-            }
+            Change::Revise(revision) => encode::encode(&known.key, Some(known), &known.intent, *revision, &context)?,
             Change::Renew { revision, fence, until } => {
                 let mut renewed = Record::clone(known);
                 if let Some(dispatch) = &mut renewed.life.dispatch {

@@ -108,8 +108,7 @@ impl Wakes {
         let heard = *self.peer_heard.lock().unwrap_or_else(PoisonError::into_inner);
         let alive = heard.is_some_and(|at| at.elapsed() < PEER_TTL);
         self.has_peers.store(alive, Ordering::Relaxed);
-        let effects: Vec<Uuid> =
-            self.pending.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+        let effects: Vec<Uuid> = self.pending.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
         if alive {
             for some in effects.chunks(PER_MESSAGE) {
                 let list: String = some.iter().map(|effect| effect.simple().to_string()).collect();
@@ -139,9 +138,9 @@ impl Wakes {
         let first = !self.has_peers.swap(true, Ordering::Relaxed);
         match message.as_bytes().first() {
             Some(b'h') => Heard::Hello { first },
-            Some(b'c') => Heard::Changed(
-                rest.as_bytes().chunks(32).filter_map(|hex| Uuid::try_parse_ascii(hex).ok()).collect(),
-            ),
+            Some(b'c') => {
+                Heard::Changed(rest.as_bytes().chunks(32).filter_map(|hex| Uuid::try_parse_ascii(hex).ok()).collect())
+            }
             _ => Heard::Nothing,
         }
     }

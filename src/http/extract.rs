@@ -33,11 +33,8 @@ impl Caller {
         if self.0.scopes.contains(scope) {
             Ok(&self.0)
         } else {
-            Err(Problem::new(
-                ProblemType::InsufficientScope,
-                format!("This needs the scope `{}`.", scope.as_str()),
-            )
-            .with("required_scope", scope.as_str()))
+            Err(Problem::new(ProblemType::InsufficientScope, format!("This needs the scope `{}`.", scope.as_str()))
+                .with("required_scope", scope.as_str()))
         }
     }
 }

@@ -98,9 +98,7 @@ impl Service {
         };
         if let Some(wait) = wait {
             let engine = self.engine();
-            return self
-                .attach(&key, wait, || engine.propose(&caller.tenant, &caller.subject, propose.clone()))
-                .await;
+            return self.attach(&key, wait, || engine.propose(&caller.tenant, &caller.subject, propose.clone())).await;
         }
         Ok(self.engine().propose(&caller.tenant, &caller.subject, propose).await?)
     }
@@ -120,9 +118,7 @@ impl Service {
         let key = EffectKey::of(&caller.tenant, operation_id);
         let command = Command::Claim { claim: wish.claim(), expected_revision, hold_released: false };
         match wait {
-            Some(wait) => {
-                self.attach(&key, wait, || self.engine().apply(&key, &caller.subject, command.clone())).await
-            }
+            Some(wait) => self.attach(&key, wait, || self.engine().apply(&key, &caller.subject, command.clone())).await,
             None => Ok(self.engine().apply(&key, &caller.subject, command).await?),
         }
     }
@@ -210,12 +206,7 @@ impl Service {
         }
     }
 
-    async fn apply(
-        &self,
-        caller: &Principal,
-        operation_id: &Name,
-        command: Command,
-    ) -> Result<Decided, ServiceError> {
+    async fn apply(&self, caller: &Principal, operation_id: &Name, command: Command) -> Result<Decided, ServiceError> {
         let key = EffectKey::of(&caller.tenant, operation_id);
         Ok(self.engine().apply(&key, &caller.subject, command).await?)
     }

@@ -234,10 +234,8 @@ async fn check_end(store: &dyn Store, head: &Head, report: &mut Report) -> Resul
 
 async fn open_mark(store: &dyn Store, key: &EffectKey) -> Result<Option<u32>, StoreError> {
     // Marks are read strictly after a key: step back by one id.
-    let before = EffectKey {
-        tenant: key.tenant.clone(),
-        effect: uuid::Uuid::from_u128(key.effect.as_u128().saturating_sub(1)),
-    };
+    let before =
+        EffectKey { tenant: key.tenant.clone(), effect: uuid::Uuid::from_u128(key.effect.as_u128().saturating_sub(1)) };
     let marks = store.open_marks(Some(before), 1).await?;
     Ok(marks.into_iter().find(|mark| mark.key == *key).map(|mark| mark.revision))
 }

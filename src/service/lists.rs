@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{Service, ServiceError};
 use crate::auth::Principal;
+use crate::domain::decide::Answer;
 use crate::domain::ids::{EffectKey, Name};
 use crate::domain::record::Record;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::engine::{Decided, EngineError};
-use crate::domain::decide::Answer;
 use crate::limits;
 use crate::store::{Position, Walk};
 
@@ -74,7 +74,8 @@ impl EffectFilter {
 
     fn matches(&self, record: &Record) -> bool {
         let (intent, life) = (&record.intent, &record.life);
-        let is = |wanted: &Option<Name>, found: Option<&Name>| wanted.as_ref().is_none_or(|wanted| found == Some(wanted));
+        let is =
+            |wanted: &Option<Name>, found: Option<&Name>| wanted.as_ref().is_none_or(|wanted| found == Some(wanted));
         self.state.is_none_or(|state| state == life.state)
             && is(&self.tool, Some(&intent.tool))
             && is(&self.target, Some(&intent.target))

@@ -5,7 +5,20 @@ const MASK: &str = "[masked]";
 
 /// Prefixes of well-known credentials.
 const PREFIXES: [&str; 14] = [
-    "sk_", "pk_", "rk_", "sk-", "whsec_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "AKIA", "eyJ", "ya29.",
+    "sk_",
+    "pk_",
+    "rk_",
+    "sk-",
+    "whsec_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "AKIA",
+    "eyJ",
+    "ya29.",
 ];
 
 /// Names whose value is a secret.

@@ -51,17 +51,34 @@ pub async fn read_effect(
     Ok(respond(&decided, StatusCode::OK))
 }
 
-/// An entry of a journal.
+/// An entry of a journal. The bytes that were hashed are the object up to `,"prev_hash"`, closed with `}`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = JournalEntry)]
 pub struct EntryView {
+    /// The revision that the entry made.
+    revision: u32,
+    /// When, by database time.
+    #[schema(format = DateTime)]
+    at: String,
+    /// Who.
+    by: String,
+    /// The state after it.
+    state: crate::domain::state::State,
+    /// The events that the change stands for, each with its `type` and public facts.
+    #[schema(value_type = Vec<Object>)]
+    events: Vec<Value>,
+    /// Digest of the intent, in the first entry.
+    intent_digest: Option<String>,
+    /// Digest of the record after the change.
+    record_digest: String,
+    /// Digest of the receipt stored with it.
+    receipt_digest: Option<String>,
+    /// Digest of the result stored with it.
+    result_digest: Option<String>,
     /// Hash of the entry before; zeros for the first.
     prev_hash: String,
-    /// SHA-256 over tenant, effect, revision, `prev_hash` and the bytes of `entry`.
+    /// SHA-256 over tenant, effect, revision, `prev_hash` and the entry's bytes.
     hash: String,
-    /// The entry, byte for byte as hashed.
-    #[schema(value_type = Object)]
-    entry: Value,
 }
 
 /// A page of a journal.
@@ -97,14 +114,11 @@ pub async fn read_journal(
     let principal = caller.require(Scope::EffectsRead)?;
     let limit = paging.limit()?;
     let (rows, next) = state.service.journal(principal, &operation_id, paging.cursor.as_deref(), limit).await?;
-    // The entry is answered as the bytes that were hashed.
+    // The entry is answered as the bytes that were hashed, with the two hashes behind them.
     let items = rows.iter().map(|row| {
-        format!(
-            "{{\"prev_hash\":\"{}\",\"hash\":\"{}\",\"entry\":{}}}",
-            hex::encode(&row.prev_hash),
-            hex::encode(&row.hash),
-            row.entry
-        )
+        let entry = row.entry.strip_suffix('}').unwrap_or(&row.entry);
+        let (prev_hash, hash) = (hex::encode(&row.prev_hash), hex::encode(&row.hash));
+        format!("{entry},\"prev_hash\":\"{prev_hash}\",\"hash\":\"{hash}\"}}")
     });
     Ok(json_response(page(items, next.as_deref()), StatusCode::OK))
 }

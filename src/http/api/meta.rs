@@ -57,7 +57,9 @@ pub async fn metrics(State(state): State<AppState>) -> Result<Response, Problem>
     for state in crate::domain::state::State::ALL.into_iter().filter(|state| !state.is_terminal()) {
         let found = states.iter().find(|(found, _, _)| *found == state);
         let count = found.map_or(0, |(_, count, _)| u32::try_from(*count).unwrap_or(u32::MAX));
-        let age = found.map_or(0.0, |(_, _, oldest)| Duration::from_micros(u64::try_from(now.since(*oldest)).unwrap_or(0)).as_secs_f64());
+        let age = found.map_or(0.0, |(_, _, oldest)| {
+            Duration::from_micros(u64::try_from(now.since(*oldest)).unwrap_or(0)).as_secs_f64()
+        });
         metrics::gauge!("actonce_effects_open", "state" => state.as_str()).set(f64::from(count));
         metrics::gauge!("effects_unresolved_age_seconds", "state" => state.as_str()).set(age);
     }

@@ -169,9 +169,10 @@ fn view(decided: &Decided) -> EffectView<'_> {
         created_at: intent.created_at,
         updated_at: life.updated_at,
         replayed: decided.answer.replayed,
-        dispatch: life.dispatch.as_ref().map(|dispatch| {
-            dispatch_view(dispatch, owned.then_some(&*intent.idempotency_key))
-        }),
+        dispatch: life
+            .dispatch
+            .as_ref()
+            .map(|dispatch| dispatch_view(dispatch, owned.then_some(&*intent.idempotency_key))),
         retry_after_seconds: match directive {
             Directive::Wait => Some(life.lease_end().map_or(1, |end| end.seconds_from(now)).min(5)),
             Directive::Authorize => Some(5),

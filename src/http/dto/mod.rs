@@ -24,7 +24,8 @@ impl Faults {
 
     /// Notes faults found below a pointer.
     pub fn under(&mut self, pointer: &str, faults: Vec<Fault>) {
-        self.0.extend(faults.into_iter().map(|fault| Fault::new(&format!("{pointer}{}", fault.pointer), &fault.reason)));
+        self.0
+            .extend(faults.into_iter().map(|fault| Fault::new(&format!("{pointer}{}", fault.pointer), &fault.reason)));
     }
 
     /// A name, or a fault.

@@ -61,8 +61,10 @@ async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uu
     let prev_hashes: Vec<&[u8]> = rows.iter().map(|r| r.prev_hash.as_slice()).collect();
     let was_open: Vec<bool> = rows.iter().map(|r| r.was_open).collect();
     let stays_open: Vec<bool> = rows.iter().map(|r| r.open.is_some()).collect();
-    let fence: Vec<i32> = rows.iter().map(|r| r.open.as_ref().map_or(0, |o| i32::try_from(o.fence).unwrap_or(i32::MAX))).collect();
-    let due: Vec<Option<i64>> = rows.iter().map(|r| r.open.as_ref().and_then(|o| o.due_at).map(|t| t.micros())).collect();
+    let fence: Vec<i32> =
+        rows.iter().map(|r| r.open.as_ref().map_or(0, |o| i32::try_from(o.fence).unwrap_or(i32::MAX))).collect();
+    let due: Vec<Option<i64>> =
+        rows.iter().map(|r| r.open.as_ref().and_then(|o| o.due_at).map(|t| t.micros())).collect();
     let duplicate: Vec<Option<Uuid>> = rows.iter().map(|r| r.open.as_ref().and_then(|o| o.duplicate)).collect();
     let open_created: Vec<Option<i64>> = rows.iter().map(|r| r.open.as_ref().map(|o| o.created_at.micros())).collect();
     let contradicted: Vec<bool> = rows.iter().map(|r| r.open.as_ref().is_some_and(|o| o.contradicted)).collect();

@@ -66,8 +66,8 @@ pub(super) async fn next_due(pool: &PgPool) -> Result<(Option<Timestamp>, Timest
 /// Tenant and effect from the first two columns.
 fn key_of(row: &PgRow, table: &'static str) -> Result<EffectKey> {
     let effect: Uuid = row.try_get(1)?;
-    let tenant = Tenant::new(row.try_get(0)?)
-        .map_err(|_| Corruption { table, column: "tenant", key: effect.to_string() })?;
+    let tenant =
+        Tenant::new(row.try_get(0)?).map_err(|_| Corruption { table, column: "tenant", key: effect.to_string() })?;
     Ok(EffectKey { tenant, effect })
 }
 
@@ -110,8 +110,7 @@ fn count(number: i64) -> u64 {
 }
 
 pub(super) async fn run_states(pool: &PgPool, tenant: &Tenant, run: &Name) -> Result<Vec<(State, u64)>> {
-    let rows =
-        sqlx::query(sql::RUN_STATES).bind(tenant.as_str()).bind(run.as_str()).fetch_all(pool).await?;
+    let rows = sqlx::query(sql::RUN_STATES).bind(tenant.as_str()).bind(run.as_str()).fetch_all(pool).await?;
     rows.iter().map(|row| Ok((state(row.try_get(0)?, "state")?, count(row.try_get(1)?)))).collect()
 }
 
@@ -151,13 +150,8 @@ pub(super) async fn audit(pool: &PgPool, after: Option<(EffectKey, u32)>, limit:
         Some((key, revision)) => (key.tenant.as_str(), key.effect, i32::try_from(*revision).unwrap_or(i32::MAX)),
         None => ("", Uuid::nil(), 0),
     };
-    let rows = sqlx::query(sql::AUDIT)
-        .bind(tenant)
-        .bind(effect)
-        .bind(revision)
-        .bind(i64::from(limit))
-        .fetch_all(pool)
-        .await?;
+    let rows =
+        sqlx::query(sql::AUDIT).bind(tenant).bind(effect).bind(revision).bind(i64::from(limit)).fetch_all(pool).await?;
     rows.iter()
         .map(|row| {
             let key = key_of(row, "entries")?;
@@ -176,8 +170,7 @@ pub(super) async fn audit(pool: &PgPool, after: Option<(EffectKey, u32)>, limit:
 
 pub(super) async fn open_marks(pool: &PgPool, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {
     let (tenant, effect) = after.as_ref().map_or(("", Uuid::nil()), |key| (key.tenant.as_str(), key.effect));
-    let rows =
-        sqlx::query(sql::OPEN_MARKS).bind(tenant).bind(effect).bind(i64::from(limit)).fetch_all(pool).await?;
+    let rows = sqlx::query(sql::OPEN_MARKS).bind(tenant).bind(effect).bind(i64::from(limit)).fetch_all(pool).await?;
     rows.iter()
         .map(|row| {
             let key = key_of(row, "open_effects")?;
