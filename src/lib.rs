@@ -4,6 +4,7 @@
 //! to be done before it is done, and what came of it after. `PROTOCOL` words are used throughout.
 
 pub mod auth;
+pub mod config;
 pub mod domain;
 pub mod limits;
 pub mod store;
