@@ -161,7 +161,7 @@ pub enum MintError {
     Signing,
 }
 
-/// Makes a token that [`verify`] takes under the same rules.
+/// Makes a token that an [`super::Authenticator`] with this key and these rules takes.
 ///
 /// # Errors
 /// When the grant breaks a rule or the key can't sign.

@@ -1,0 +1,164 @@
+//! The keys of the service itself, and those that `--dev` makes.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::args::{Environment, ServeArgs};
+use super::file::{self, Found, Given, Problems, Section, from_environment};
+use super::keys::Tokens;
+use super::secret::Secret;
+use super::{dev, values};
+use crate::auth::{self, Algorithm, Key};
+use crate::limits;
+
+/// A 32-byte key given as text, or as a file with that text.
+fn one_key(text: Option<Given>, path: Option<Given>, problems: &mut Problems) -> Found<Secret<[u8; 32]>> {
+    match (text, path) {
+        (Some(text), Some(path)) if text.in_file == path.in_file => {
+            problems.push(format!("{} and {}: give one of them", text.from, path.from));
+            Found::Wrong
+        }
+        (Some(text), path) if path.as_ref().is_none_or(|path| path.in_file) => {
+            Found::given(text.parse(problems, values::key))
+        }
+        (_, Some(path)) => Found::given(path.parse(problems, |path| {
+            let content = file::read(Path::new(path), limits::KEY_FILE_BYTES)?;
+            values::key(&String::from_utf8_lossy(&content)).map_err(str::to_owned)
+        })),
+        (_, None) => Found::Absent,
+    }
+}
+
+/// A key that aliases are made with (protocol §6).
+#[derive(Debug, Clone)]
+pub struct AliasKey {
+    /// The id that stands in each alias.
+    pub id: String,
+    /// The key.
+    pub key: Secret<[u8; 32]>,
+}
+
+/// The alias keyring, the active key first.
+pub(super) fn aliases(environment: &Environment, file: &mut Section, problems: &mut Problems) -> Vec<AliasKey> {
+    let listed = file.sections("alias_keys", problems);
+    let mut keys = Vec::new();
+    for mut section in listed {
+        let id = section.text("id", problems).and_then(|given| given.parse(problems, alias_id));
+        let (text, path) = (section.text("key", problems), section.text("key_file", problems));
+        let key = one_key(text, path, problems);
+        if id.is_none() || key.is_absent() {
+            section.problem("must have an id, and a key or a key_file", problems);
+        }
+        section.finish(problems);
+        keys.extend(id.zip(key.good()).map(|(id, key)| AliasKey { id, key }));
+    }
+    if let Some(given) = from_environment(environment.alias_keys.as_ref(), "ACTONCE_ALIAS_KEYS") {
+        keys = given.parse(problems, alias_list).unwrap_or_default();
+    }
+    let ids: BTreeSet<_> = keys.iter().map(|key| key.id.as_str()).collect();
+    if ids.len() < keys.len() || keys.len() > limits::ALIAS_KEYS {
+        problems.push(format!("alias keys: at most {}, each with an id of its own", limits::ALIAS_KEYS));
+    }
+    keys
+}
+
+fn alias_list(text: &str) -> Result<Vec<AliasKey>, String> {
+    let one = |item: &str| {
+        let (id, key) = item.split_once(':').ok_or("must be id:key by comma")?;
+        Ok(AliasKey { id: alias_id(id)?, key: values::key(key)? })
+    };
+    text.split(',').map(|item| one(item.trim())).collect()
+}
+
+fn alias_id(text: &str) -> Result<String, &'static str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if (1..=32).contains(&text.len()) && text.bytes().all(allowed) {
+        Ok(text.to_owned())
+    } else {
+        Err("must have ids of 1 to 32 letters, digits, - and _")
+    }
+}
+
+/// The data key.
+pub(super) fn data_key(
+    args: &ServeArgs,
+    environment: &Environment,
+    file: &mut Section,
+    problems: &mut Problems,
+) -> Found<Secret<[u8; 32]>> {
+    let in_file = file.text("data_key", problems);
+    let text = from_environment(environment.data_key.as_ref(), "ACTONCE_DATA_KEY").or(in_file);
+    let path = file.pick(args.data_key_file.as_ref(), "ACTONCE_DATA_KEY_FILE", "data_key_file", problems);
+    one_key(text, path, problems)
+}
+
+/// All keys that the configuration gives.
+pub(super) struct Secrets {
+    pub(super) tokens: Tokens,
+    pub(super) data_key: Found<Secret<[u8; 32]>>,
+    pub(super) alias_keys: Vec<AliasKey>,
+}
+
+impl Secrets {
+    /// Says what is missing for a real deployment, or too much for `--dev`.
+    pub(super) fn check(&self, dev: bool, listen: SocketAddr, problems: &mut Problems) {
+        if dev {
+            if !listen.ip().is_loopback() {
+                problems.push(format!(
+                    "--dev: may listen on this machine only (127.0.0.1 or [::1]), not on {listen}, as it \
+                     shows a token with all rights"
+                ));
+            }
+            if self.tokens.named {
+                problems
+                    .push("--dev: makes its own key for tokens; leave out --dev, or the keys and key sets".to_owned());
+            }
+            return;
+        }
+        if !self.tokens.named {
+            problems.push(
+                "no key for tokens: set ACTONCE_JWKS_URL or ACTONCE_JWKS_FILE, or ACTONCE_JWT_PUBLIC_KEY_FILE with \
+                 ACTONCE_JWT_ALGORITHM, or ACTONCE_JWT_HS256_SECRET (at least 32 bytes), or [[auth.keys]] in the \
+                 configuration file; to try the service out, start it with --dev, which makes all keys itself"
+                    .to_owned(),
+            );
+        }
+        if self.data_key.is_absent() {
+            problems.push(
+                "no data key: set ACTONCE_DATA_KEY to 32 random bytes in hex or base64 (`openssl rand -hex 32`), or \
+                 ACTONCE_DATA_KEY_FILE to a file with them, the same for all replicas; to try the service out, start \
+                 it with --dev, which makes all keys itself"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Makes what `--dev` makes.
+    pub(super) fn complete(
+        mut self,
+        dev: bool,
+        data_dir: &Path,
+        problems: &mut Problems,
+    ) -> Option<(auth::Settings, Secret<[u8; 32]>, Vec<AliasKey>)> {
+        let mut made = |name| dev::key(data_dir, name).map_err(|fault| problems.push(format!("--dev: {fault}"))).ok();
+        if dev {
+            self.tokens.keys = vec![dev_signing_key(&made(dev::SIGNING_KEY)?)?];
+            if self.alias_keys.is_empty() {
+                self.alias_keys = vec![AliasKey { id: "dev".to_owned(), key: made(dev::ALIAS_KEY)? }];
+            }
+        }
+        let data_key = match self.data_key.good() {
+            Some(key) => key,
+            None if dev => made(dev::DATA_KEY)?,
+            None => return None,
+        };
+        let Tokens { keys, key_set, claims, .. } = self.tokens;
+        Some((auth::Settings { keys, key_set, claims }, data_key, self.alias_keys))
+    }
+}
+
+/// What signs and verifies the tokens of `--dev`.
+pub(super) fn dev_signing_key(key: &Secret<[u8; 32]>) -> Option<Key> {
+    Key::from_secret(Some("dev"), Algorithm::HS256, key.expose()).ok()
+}
