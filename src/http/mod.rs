@@ -24,6 +24,8 @@ use state::AppState;
 fn documented() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(openapi::Document::openapi())
         .routes(routes!(api::intents::record_intent))
+        .routes(routes!(api::batch::record_intents))
+        .routes(routes!(api::batch::report_outcomes))
         .routes(routes!(api::lists::list_effects))
         .routes(routes!(api::effects::read_effect))
         .routes(routes!(api::intents::claim_dispatch))

@@ -1,6 +1,7 @@
 //! Handlers: extract, one service call, respond.
 
 pub mod authorization;
+pub mod batch;
 pub mod effects;
 pub mod intents;
 pub mod lists;
