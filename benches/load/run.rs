@@ -135,7 +135,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Error> {
     for name in ["bench_service", "bench_plain", "bench_raw"] {
         sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&pool).await?;
     }
-    let url = |name: &str| args.database_url.replace("/postgres", &format!("/{name}"));
+    let server = args.database_url.rsplit_once('/').map_or("", |(server, _)| server).to_owned();
+    let url = |name: &str| format!("{server}/{name}");
     // The schema of the baseline and of the raw ceilings is this service's own.
     for name in ["bench_plain", "bench_raw"] {
         open(&DatabaseUrl::parse(&url(name))?, OpenOptions { migrate: true, connections: 2 }).await?.close().await;
