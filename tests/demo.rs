@@ -1,6 +1,6 @@
 //! `actonce demo`, as somebody would run it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -58,6 +58,54 @@ fn the_story_ends_with_one_commit_and_leaves_nothing_behind() {
     assert_story(&output);
     assert!(out(&output).contains("the real server on sqlite"));
     assert!(is_empty(directory.path()));
+}
+
+#[test]
+fn recorded_calls_are_played_without_a_duplicate() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/agent-calls.excerpt.jsonl");
+    let output = demo(&directory).arg("--calls").arg(file).output().unwrap();
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", err(&output));
+    let row = |label: &str| -> Vec<u64> {
+        let line = text.lines().find(|line| line.starts_with(label)).unwrap();
+        line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    // 20 external calls, of which one repeats another one of its run. Of two workers the slower one
+    // may come so late that it gets the result at once; the other columns are certain.
+    assert_eq!(row("not external"), [54, 54, 0, 0, 0, 0, 0]);
+    assert_eq!(row("external, normal"), [20, 19, 1, 0, 0, 19, 0]);
+    assert_eq!(row("external, lost answer"), [20, 19, 20, 19, 19, 19, 0]);
+    let two = row("external, two workers");
+    assert_eq!([two[0], two[1], two[2], two[4], two[5], two[6]], [20, 19, 21, 0, 19, 0]);
+    assert!(two[3] <= 19, "{text}");
+    assert_eq!(row("all ").last(), Some(&0));
+    assert!(text.contains("57 operations downstream, each committed exactly once"), "{text}");
+    assert_eq!(err(&output), "", "no progress bar where there is no terminal");
+    assert!(is_empty(directory.path()));
+}
+
+#[test]
+fn a_bad_line_is_named_before_anything_is_played() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(
+        file,
+        r#"{{"run_id":"r","seq":0,"call_id":"c","tool":"t","effect":"none","target":"x","arguments":{{}}}}"#
+    )
+    .unwrap();
+    writeln!(
+        file,
+        r#"{{"run_id":"r","seq":1,"call_id":"d","tool":"t","effect":"never","target":"x","arguments":{{}}}}"#
+    )
+    .unwrap();
+    let output = demo(&directory).arg("--calls").arg(file.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(out(&output), "");
+    assert!(err(&output).contains("line 2: effect: unknown variant `never`"), "{}", err(&output));
+
+    let output = demo(&directory).args(["--calls", "/no/such/file"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! A call of an agent, and the operation that is made of it.
+//! One call of an agent, and the operations made of it.
 
 use serde_json::value::RawValue;
 
-use crate::domain::ids::Name;
+use crate::domain::canonical::Sha256Digest;
+use crate::domain::ids::{Name, NameFault};
 use crate::domain::state::EffectClass;
 
 /// What an agent wants to have done.
@@ -15,6 +16,7 @@ pub(super) struct Call {
     pub(super) effect: EffectClass,
     pub(super) target: Name,
     pub(super) arguments: Box<RawValue>,
+    pub(super) digest: Sha256Digest,
 }
 
 /// A call under the name that makes it one act, the same on every retry.
@@ -23,4 +25,12 @@ pub(super) struct Operation<'a> {
     pub(super) id: Name,
     pub(super) call: &'a Call,
     pub(super) lease_seconds: u32,
+}
+
+impl Call {
+    /// The name that the service itself would derive for this call (protocol §4), with a suffix.
+    pub(super) fn operation(&self, suffix: &str, lease_seconds: u32) -> Result<Operation<'_>, NameFault> {
+        let id = Name::new(&format!("{}:{}:{}:{suffix}", self.run_id, self.tool, self.digest.hex()))?;
+        Ok(Operation { id, call: self, lease_seconds })
+    }
 }

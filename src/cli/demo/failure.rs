@@ -2,9 +2,14 @@
 
 use std::error::Error;
 
+use super::call::Call;
+
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
+    /// The file of calls has a fault.
+    #[error("{0}")]
+    Calls(String),
     /// The server does not start.
     #[error("the server does not start: {0}")]
     Start(String),
@@ -30,6 +35,14 @@ pub(super) enum Failure {
     /// The contract did not hold.
     #[error("{0}")]
     Broken(String),
+    /// Something went wrong while a call was played.
+    #[error("{call}: {failure}")]
+    At {
+        /// The call.
+        call: String,
+        /// What went wrong.
+        failure: Box<Self>,
+    },
     /// What the server's log says about it.
     #[error("{failure}\nThe server's log ends with: {log}")]
     Logged {
@@ -51,6 +64,12 @@ impl Failure {
         Self::NoAnswer { what, why: innermost(error) }
     }
 
+    /// Names the call.
+    pub(super) fn at(self, call: &Call) -> Self {
+        let call = format!("run {}, tool {}, target {}", call.run_id, call.tool, call.target);
+        Self::At { call, failure: Box::new(self) }
+    }
+
     /// Adds what the server's log says, where it may explain something.
     pub(super) fn with_log(self, log: &str) -> Self {
         if log.is_empty() || matches!(self, Self::Interrupted | Self::Output(_)) {
@@ -63,7 +82,7 @@ impl Failure {
     pub(super) fn is_breach(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Broken(_) => true,
-            Self::Logged { failure, .. } => failure.is_breach(),
+            Self::At { failure, .. } | Self::Logged { failure, .. } => failure.is_breach(),
             _ => false,
         }
     }

@@ -3,19 +3,26 @@
 
 mod api;
 mod call;
+mod calls;
 mod downstream;
 mod failure;
 mod ledger;
 mod line;
+mod play;
+mod progress;
+mod score;
 mod server;
 mod story;
+mod table;
 mod timeline;
 mod worker;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
+use self::calls::Calls;
 use self::failure::Failure;
 use self::server::Server;
 use super::fail;
@@ -24,6 +31,10 @@ use super::serve::signal;
 /// `actonce demo`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
+    /// Play the calls of this file instead of the story: one JSON object a line, with `run_id`, `seq`,
+    /// `call_id`, `tool`, `effect`, `target` and `arguments`
+    #[arg(long, value_name = "FILE")]
+    calls: Option<PathBuf>,
     /// Play on this database instead of one that is thrown away. The schema is brought up to date, and what is
     /// played stays there under a tenant of its own. Never taken from the environment
     #[arg(long, value_name = "URL")]
@@ -42,12 +53,18 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
 }
 
 async fn demonstrate(args: &DemoArgs) -> Result<(), Failure> {
+    let calls = args.calls.as_ref().map(|path| Calls::read(path).map(|calls| (path, calls))).transpose()?;
     let server = tokio::select! {
         server = Server::start(args.database_url.as_deref()) => server?,
         () = signal() => return Err(Failure::Interrupted),
     };
     let played = tokio::select! {
-        played = story::play(&server) => played,
+        played = async {
+            match &calls {
+                Some((path, calls)) => play::play(&server, path, calls).await,
+                None => story::play(&server).await,
+            }
+        } => played,
         () = signal() => Err(Failure::Interrupted),
     };
     let log = server.log_end();

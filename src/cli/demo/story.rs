@@ -10,6 +10,7 @@ use super::failure::Failure;
 use super::server::Server;
 use super::timeline::{Timeline, write};
 use super::worker::{Downward, Lost, Worker};
+use crate::domain::canonical::Sha256Digest;
 use crate::domain::ids::{Name, NameFault};
 use crate::domain::state::{Directive, EffectClass, State};
 
@@ -77,6 +78,7 @@ fn refund() -> Result<Call, NameFault> {
         tool: Name::new(TOOL)?,
         effect: EffectClass::External,
         target: Name::new("order-1001")?,
+        digest: Sha256Digest::of(arguments.get().as_bytes()),
         arguments,
     })
 }

@@ -38,6 +38,7 @@ pub(super) struct Said {
 /// The downstream gave no answer: it may have committed or not.
 #[derive(Debug)]
 pub(super) struct Lost {
+    is_timeout: bool,
     pub(super) why: String,
 }
 
@@ -91,7 +92,7 @@ impl<'a> Worker<'a> {
             let url = format!("{}/{}", downward.url, downward.collection);
             downward.http.post(url).header("idempotency-key", &grant.idempotency_key).json(&body)
         };
-        let lost = |error: reqwest::Error| Lost { why: innermost(&error) };
+        let lost = |error: reqwest::Error| Lost { is_timeout: error.is_timeout(), why: innermost(&error) };
         request.send().await.map_err(lost)?.error_for_status().map_err(lost)?.json().await.map_err(lost)
     }
 
@@ -141,5 +142,25 @@ impl<'a> Worker<'a> {
             "source": format!("GET /{}/{}", self.downward.collection, said.receipt_id),
             "target": operation.call.target,
         }))
+    }
+
+    /// Reports that nobody knows. Silence is not failure.
+    pub(super) async fn report_unknown(
+        &self,
+        operation: &Operation<'_>,
+        grant: &Grant,
+        lost: &Lost,
+    ) -> Result<Answer, Failure> {
+        let report = json!({
+            "dispatch_id": grant.dispatch_id,
+            "fence": grant.fence,
+            "outcome": "unknown",
+            "failure_evidence": {
+                "classification": if lost.is_timeout { "timeout" } else { "disconnect" },
+                "phase": "in_flight",
+                "detail": lost.why,
+            },
+        });
+        self.api.report(operation, &report).await
     }
 }
