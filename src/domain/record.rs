@@ -184,6 +184,10 @@ pub struct ReportMark {
     /// Whether it was stored as evidence only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evidence_only: bool,
+    /// Whether that evidence was taken without a conflict: the owner added to his doubt. A repeat is
+    /// answered likewise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
 }
 
 /// A decision of one principal about a proposal.

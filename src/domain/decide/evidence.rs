@@ -14,7 +14,16 @@ use crate::limits;
 /// Remembers a report, so that an equal repeat is known again.
 pub(super) fn mark(next: &mut Next<'_>, digest: &Sha256Digest, evidence_only: bool) {
     let revision = next.life.revision;
-    next.life.reports.push(ReportMark { digest: digest.clone(), revision, evidence_only });
+    next.life.reports.push(ReportMark { digest: digest.clone(), revision, evidence_only, taken: false });
+}
+
+/// Stores the owner's report on a doubt that it can't end. Returns whether it was stored.
+pub(super) fn take(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sha256Digest) -> bool {
+    let kept = keep(next, report, fence, digest);
+    if let (true, Some(mark)) = (kept, next.life.reports.last_mut()) {
+        mark.taken = true;
+    }
+    kept
 }
 
 /// Stores a report as evidence. Returns whether it was stored; past [`limits::LATE_REPORTS`] it is not.
