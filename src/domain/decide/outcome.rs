@@ -108,7 +108,7 @@ pub(super) fn verify(record: &Record, verification: &Verification, context: &Con
     }
     let digest = Sha256Digest::of(serde_json::to_string(verification).unwrap_or_default().as_bytes());
     if record.life.reports.iter().any(|mark| mark.digest == digest) {
-        return Decision::refuse(settled(record, true));
+        return Decision::refuse(settled(record.life.state, true));
     }
     let Some(receipt) = &record.life.receipt else {
         return Decision::refuse(state_conflict(record.life.state, "there is no receipt yet that could be verified"));
@@ -123,7 +123,7 @@ pub(super) fn verify(record: &Record, verification: &Verification, context: &Con
         return next.answer(Answer::default());
     }
     if record.life.reports.iter().filter(|mark| mark.evidence_only).count() >= limits::LATE_REPORTS {
-        return Decision::refuse(settled(record, false));
+        return Decision::refuse(settled(next.life.state, false));
     }
     mark(&mut next, &digest, true);
     let contradicts = next.life.state == State::Completed && !verification.verified;
@@ -135,14 +135,10 @@ pub(super) fn verify(record: &Record, verification: &Verification, context: &Con
         event = event.with("contradicts", true);
     }
     next.event(event);
-    let refusal = settled(record, true);
+    let refusal = settled(next.life.state, true);
     next.answer_with_refusal(refusal)
 }
 
-fn settled(record: &Record, evidence_recorded: bool) -> Refusal {
-    Refusal::StateConflict {
-        state: record.life.state,
-        reason: "this effect does not wait for a verification",
-        evidence_recorded,
-    }
+fn settled(state: State, evidence_recorded: bool) -> Refusal {
+    Refusal::StateConflict { state, reason: "this effect does not wait for a verification", evidence_recorded }
 }
