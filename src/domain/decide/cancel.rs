@@ -16,11 +16,14 @@ pub(super) fn cancel(record: &Record, expected_revision: Option<u32>, context: &
     }
     let mut next = Next::of(record, context);
     match next.life.state {
-        State::Proposed => {
+        // `refused` by a cancellation is for what was never dispatched (protocol §3).
+        State::Proposed if next.life.dispatch.is_none() => {
             next.enter(State::Refused, None);
             next.event(Event::new(EventKind::Refused).with("reason", "cancelled"));
         }
-        State::IntentRecorded | State::SafeToRetry => not_executed(&mut next, "cancelled"),
+        State::Proposed | State::IntentRecorded | State::SafeToRetry => not_executed(&mut next, "cancelled"),
+        // The approval expired before anybody noticed: time has withdrawn it already.
+        State::Refused => {}
         State::Dispatched => {
             next.life.failure = Some(FailureEvidence {
                 classification: FailureClass::Cancelled,
