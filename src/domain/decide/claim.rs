@@ -34,7 +34,7 @@ pub(super) fn claim(
     if hold_released {
         release_hold(&mut next);
     }
-    let replayed = next.life.state.is_terminal();
+    let replayed = record.life.state.is_terminal();
     let may_grant = match next.life.state {
         State::IntentRecorded => true,
         State::SafeToRetry => !repeats_last,
