@@ -63,6 +63,12 @@ fn not_executed(next: &mut Next<'_>, reason: &str) {
 /// Settles a prepared, never dispatched effect as not executed. Competes with a claim on the same
 /// compare-and-set.
 pub(super) fn settle_undispatched(record: &Record, expected_revision: u32, context: &Context) -> Decision {
+    let life = &record.life;
+    let settled = life.state == State::Failed && life.executed == Some(false) && life.dispatch.is_none();
+    if settled && expected_revision.checked_add(1) == Some(life.revision) {
+        // The answer to this very settlement was lost (law 9).
+        return Decision::unchanged(Answer { owns_dispatch: false, replayed: true });
+    }
     if let Err(refusal) = check_revision(record, Some(expected_revision)) {
         return Decision::refuse(refusal);
     }
