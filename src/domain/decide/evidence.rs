@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Next;
+use super::{Next, is_replay_safe};
 use crate::domain::canonical::Sha256Digest;
 use crate::domain::command::Report;
 use crate::domain::journal::{Event, EventKind};
 use crate::domain::receipt::ReceiptOutcome;
 use crate::domain::record::{ReportMark, ReviewReason};
-use crate::domain::state::{EffectClass, State};
+use crate::domain::state::State;
 use crate::limits;
 
 /// Remembers a report, so that an equal repeat is known again.
@@ -57,7 +57,7 @@ pub(super) fn keep(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sh
         next.life.contradicted = true;
         // A settled outcome stays (evidence never decides alone); what might still be acted on stops.
         match next.life.state {
-            State::Proposed | State::IntentRecorded | State::SafeToRetry | State::Verifying => {
+            State::Proposed | State::IntentRecorded | State::SafeToRetry | State::Verifying | State::OutcomeUnknown => {
                 next.review(ReviewReason::Contradiction);
             }
             _ => {}
@@ -78,8 +78,9 @@ fn contradicts(next: &Next<'_>, report: &Report) -> bool {
         State::Refused | State::Proposed | State::IntentRecorded => committed,
         // The proof that nothing was committed is refuted.
         State::SafeToRetry => committed,
-        // An earlier dispatch committed although a later one was earned by proof that it had not.
-        State::Dispatched | State::OutcomeUnknown => committed && next.record.intent.class == EffectClass::External,
+        // An earlier dispatch committed although a later one was earned by proof that it had not. Where
+        // a replay is harmless the later one was no second act, as long as the downstream knows the key.
+        State::Dispatched | State::OutcomeUnknown => committed && !is_replay_safe(next.record, next.context),
         State::ManualReview => false,
     }
 }
