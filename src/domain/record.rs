@@ -225,6 +225,22 @@ pub struct Approval {
     pub granted: bool,
 }
 
+impl Approval {
+    /// Whether somebody said no.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.decisions.iter().any(|decision| !decision.approve)
+    }
+
+    /// Whether it still waits for people at that time.
+    #[must_use]
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        let approvals = self.decisions.iter().filter(|decision| decision.approve).count();
+        let quorum = usize::try_from(self.needed).is_ok_and(|needed| approvals >= needed);
+        !self.is_denied() && !quorum && self.expires_at > now
+    }
+}
+
 /// An admitted reconciliation that has not been settled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconciliationAttempt {
