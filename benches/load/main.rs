@@ -2,7 +2,6 @@
 //! table of medians and ratios (`load run`, which `scripts/bench` calls).
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
-#![expect(clippy::disallowed_methods, reason = "measures with the clocks of this machine")]
 
 mod ceiling;
 mod client;

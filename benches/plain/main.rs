@@ -48,16 +48,13 @@ struct App {
 }
 
 type Shared = Arc<App>;
-type Refusal = Response;
-
-fn refuse(status: StatusCode) -> Refusal {
-    status.into_response()
-}
+/// A status is all that the baseline says of a refusal.
+type Refusal = StatusCode;
 
 async fn caller(app: &App, headers: &HeaderMap) -> Result<Arc<Principal>, Refusal> {
     let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let token = value.strip_prefix("Bearer ").unwrap_or_default();
-    app.auth.authenticate(token).await.map_err(|_| refuse(StatusCode::UNAUTHORIZED))
+    app.auth.authenticate(token).await.map_err(|_| StatusCode::UNAUTHORIZED)
 }
 
 /// The time of this machine stands for the database's: the baseline pays nothing for it.
@@ -69,7 +66,7 @@ fn now() -> Timestamp {
 
 fn context(app: &App, caller: &Principal, tool: &str) -> Result<Context, Refusal> {
     let tool = app.tools.lock().ok().and_then(|tools| tools.get(tool).cloned());
-    let tool = tool.ok_or_else(|| refuse(StatusCode::BAD_REQUEST))?;
+    let tool = tool.ok_or_else(|| StatusCode::BAD_REQUEST)?;
     Ok(Context { now: now(), principal: caller.subject.clone(), tool: Arc::clone(&tool), current: Some(tool) })
 }
 
@@ -80,8 +77,8 @@ async fn put_tool(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     caller(&app, &headers).await?;
-    let spec: ToolSpec = serde_json::from_slice(&body).map_err(|_| refuse(StatusCode::BAD_REQUEST))?;
-    let tool = Tool::new(Name::new(&name).map_err(|_| refuse(StatusCode::BAD_REQUEST))?, 1, spec, false, 1, now());
+    let spec: ToolSpec = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let tool = Tool::new(Name::new(&name).map_err(|_| StatusCode::BAD_REQUEST)?, 1, spec, false, 1, now());
     if let Ok(mut tools) = app.tools.lock() {
         tools.insert(name, tool);
     }
@@ -90,9 +87,9 @@ async fn put_tool(
 
 async fn intent(State(app): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<Response, Refusal> {
     let caller = caller(&app, &headers).await?;
-    let body: IntentBody = serde_json::from_slice(&body).map_err(|_| refuse(StatusCode::BAD_REQUEST))?;
-    let request = body.check(None).map_err(axum::response::IntoResponse::into_response)?;
-    let operation_id = request.operation_id.ok_or_else(|| refuse(StatusCode::BAD_REQUEST))?;
+    let body: IntentBody = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let request = body.check(None).map_err(|problem| problem.kind().status())?;
+    let operation_id = request.operation_id.ok_or_else(|| StatusCode::BAD_REQUEST)?;
     let context = context(&app, &caller, request.tool.as_str())?;
     let key = EffectKey::of(&caller.tenant, &operation_id);
     let claim = request.claim.map(|wish| Claim {
@@ -118,13 +115,13 @@ async fn intent(State(app): State<Shared>, headers: HeaderMap, body: Bytes) -> R
     };
     let decision = decide::propose(None, &propose, &context);
     let Decision { change: Some(Change::Revise(revision)), answer: Ok(answer) } = decision else {
-        return Err(refuse(StatusCode::CONFLICT));
+        return Err(StatusCode::CONFLICT);
     };
-    let Some(stated) = revision.intent.clone() else { return Err(refuse(StatusCode::CONFLICT)) };
+    let Some(stated) = revision.intent.clone() else { return Err(StatusCode::CONFLICT) };
     let (change, record) =
-        encode(&key, None, &stated, *revision, &context).map_err(|_| refuse(StatusCode::INTERNAL_SERVER_ERROR))?;
-    let ChangeSet::Revise(row) = change else { return Err(refuse(StatusCode::INTERNAL_SERVER_ERROR)) };
-    written(rows::insert(&app.pool, &row).await)?;
+        encode(&key, None, &stated, *revision, &context).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let ChangeSet::Revise(row) = change else { return Err(StatusCode::INTERNAL_SERVER_ERROR) };
+    written(&rows::insert(&app.pool, &row).await)?;
     let decided = Decided { record: Arc::new(record), answer, context, created: true };
     Ok(respond(&decided, StatusCode::CREATED))
 }
@@ -136,33 +133,33 @@ async fn outcome(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let caller = caller(&app, &headers).await?;
-    let body: OutcomeBody = serde_json::from_slice(&body).map_err(|_| refuse(StatusCode::BAD_REQUEST))?;
-    let report = body.check().map_err(axum::response::IntoResponse::into_response)?;
-    let operation_id = Name::new(&operation).map_err(|_| refuse(StatusCode::BAD_REQUEST))?;
+    let body: OutcomeBody = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let report = body.check().map_err(|problem| problem.kind().status())?;
+    let operation_id = Name::new(&operation).map_err(|_| StatusCode::BAD_REQUEST)?;
     let key = EffectKey::of(&caller.tenant, &operation_id);
     let record = load(&app.pool, &key).await?;
     let context = context(&app, &caller, record.intent.tool.as_str())?;
     let decision = decide::decide(&record, &Command::Outcome(Box::new(report)), &context);
     let Decision { change: Some(Change::Revise(revision)), answer: Ok(answer) } = decision else {
-        return Err(refuse(StatusCode::CONFLICT));
+        return Err(StatusCode::CONFLICT);
     };
     let (change, record) = encode(&key, Some(&record), &Arc::clone(&record.intent), *revision, &context)
-        .map_err(|_| refuse(StatusCode::INTERNAL_SERVER_ERROR))?;
-    let ChangeSet::Revise(row) = change else { return Err(refuse(StatusCode::INTERNAL_SERVER_ERROR)) };
-    written(rows::settle(&app.pool, &row).await)?;
+        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let ChangeSet::Revise(row) = change else { return Err(StatusCode::INTERNAL_SERVER_ERROR) };
+    written(&rows::settle(&app.pool, &row).await)?;
     Ok(respond(&Decided { record: Arc::new(record), answer, context, created: false }, StatusCode::OK))
 }
 
-fn written(result: sqlx::Result<bool>) -> Result<(), Refusal> {
+fn written(result: &sqlx::Result<bool>) -> Result<(), Refusal> {
     match result {
         Ok(true) => Ok(()),
-        Ok(false) => Err(refuse(StatusCode::CONFLICT)),
-        Err(_) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE)),
+        Ok(false) => Err(StatusCode::CONFLICT),
+        Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
     }
 }
 
 async fn load(pool: &PgPool, key: &EffectKey) -> Result<Record, Refusal> {
-    let failed = |_| refuse(StatusCode::SERVICE_UNAVAILABLE);
+    let failed = |_| StatusCode::SERVICE_UNAVAILABLE;
     let rows = sqlx::query(LOAD).bind(key.tenant.as_str()).bind(key.effect).fetch_all(pool).await.map_err(failed)?;
     let mut entries = Vec::with_capacity(rows.len());
     let mut due = None;
@@ -177,13 +174,13 @@ async fn load(pool: &PgPool, key: &EffectKey) -> Result<Record, Refusal> {
             hash: row.try_get(5).map_err(failed)?,
         });
     }
-    record_of(key, entries, due).ok().flatten().ok_or_else(|| refuse(StatusCode::NOT_FOUND))
+    record_of(key, entries, due).ok().flatten().ok_or_else(|| StatusCode::NOT_FOUND)
 }
 
 async fn echo(body: Bytes) -> Response {
     match serde_json::from_slice::<serde_json::Value>(&body) {
         Ok(value) => ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response(),
-        Err(_) => refuse(StatusCode::BAD_REQUEST),
+        Err(_) => StatusCode::BAD_REQUEST.into_response(),
     }
 }
 

@@ -87,7 +87,6 @@ pub struct Query<T>(pub T);
 impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for Query<T> {
     type Rejection = Problem;
 
-    #[expect(clippy::disallowed_types, reason = "its rejection is mapped here")]
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Problem> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Self(query)),

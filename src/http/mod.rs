@@ -46,7 +46,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::meta::openapi))
 }
 
-/// The OpenAPI document.
+/// The `OpenAPI` document.
 #[must_use]
 pub fn document() -> utoipa::openapi::OpenApi {
     documented().to_openapi()

@@ -1,6 +1,6 @@
 //! Commits on Postgres: a batch is one statement.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
@@ -36,14 +36,14 @@ pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<C
     if !renewals.is_empty() {
         renew(writer, &renewals, &mut renewed).await?;
     }
-    let mut sent: HashMap<Uuid, ()> = revisions.iter().map(|row| (row.key.effect, ())).collect();
+    let mut sent: HashSet<Uuid> = revisions.iter().map(|row| row.key.effect).collect();
     Ok(batch
         .iter()
         .map(|change| {
             let effect = change.key().effect;
             let done = match change {
                 // `sent` tells the first of two changes of one effect from one that was dropped.
-                ChangeSet::Revise(_) => sent.remove(&effect).is_some() && applied.contains(&effect),
+                ChangeSet::Revise(_) => sent.remove(&effect) && applied.contains(&effect),
                 ChangeSet::Renew(_) => renewed.contains(&effect),
             };
             if done { Committed::Applied } else { Committed::Lost }
@@ -76,12 +76,15 @@ async fn many(writer: &PgPool, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
     let stays_open: Vec<bool> = rows.iter().map(|r| r.open.is_some()).collect();
     let fence: Vec<i32> =
         rows.iter().map(|r| r.open.as_ref().map_or(0, |o| i32::try_from(o.fence).unwrap_or(i32::MAX))).collect();
-    let due: Vec<Option<i64>> =
-        rows.iter().map(|r| r.open.as_ref().and_then(|o| o.due_at).map(|t| t.micros())).collect();
+    let due: Vec<Option<i64>> = rows
+        .iter()
+        .map(|r| r.open.as_ref().and_then(|o| o.due_at).map(crate::domain::time::Timestamp::micros))
+        .collect();
     let duplicate: Vec<Option<Uuid>> = rows.iter().map(|r| r.open.as_ref().and_then(|o| o.duplicate)).collect();
     let open_created: Vec<Option<i64>> = rows.iter().map(|r| r.open.as_ref().map(|o| o.created_at.micros())).collect();
     let contradicted: Vec<bool> = rows.iter().map(|r| r.open.as_ref().is_some_and(|o| o.contradicted)).collect();
-    let lease_seen: Vec<Option<i64>> = rows.iter().map(|r| r.lease_seen.map(|t| t.micros())).collect();
+    let lease_seen: Vec<Option<i64>> =
+        rows.iter().map(|r| r.lease_seen.map(crate::domain::time::Timestamp::micros)).collect();
     let tool_stamp: Vec<Option<i64>> = rows.iter().map(|r| r.tool_stamp.as_ref().map(|(_, stamp)| *stamp)).collect();
     Ok(sqlx::query(sql::COMMIT)
         .bind(tenant)
@@ -89,8 +92,8 @@ async fn many(writer: &PgPool, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
         .bind(revision)
         .bind(state)
         .bind(created)
-        .bind(text(|r| r.run_id.as_ref().map(|name| name.as_str())))
-        .bind(text(|r| r.session_id.as_ref().map(|name| name.as_str())))
+        .bind(text(|r| r.run_id.as_ref().map(crate::domain::ids::Name::as_str)))
+        .bind(text(|r| r.session_id.as_ref().map(crate::domain::ids::Name::as_str)))
         .bind(text(|r| r.intent.as_ref().map(|intent| &*intent.text)))
         .bind(text(|r| Some(&r.life)))
         .bind(text(|r| Some(&r.entry)))

@@ -35,7 +35,7 @@ pub(super) async fn fresh(writer: &PgPool, row: &RevisionRow) -> Result<Vec<PgRo
         .bind(tool_of(row))
         .bind(open.and_then(|open| open.duplicate))
         .bind(open.map_or(0, |open| number(open.fence)))
-        .bind(open.and_then(|open| open.due_at).map(|due| due.micros()))
+        .bind(open.and_then(|open| open.due_at).map(crate::domain::time::Timestamp::micros))
         .bind(open.map(|open| open.created_at.micros()))
         .bind(open.is_some_and(|open| open.contradicted))
         .bind(open.is_some())
@@ -56,7 +56,7 @@ pub(super) async fn closed(writer: &PgPool, row: &RevisionRow) -> Result<Vec<PgR
         .bind(row.result.as_deref())
         .bind(row.prev_hash.as_slice())
         .bind(row.hash.as_slice())
-        .bind(row.lease_seen.map(|lease| lease.micros()))
+        .bind(row.lease_seen.map(crate::domain::time::Timestamp::micros))
         .fetch_all(writer)
         .await?)
 }
