@@ -6,6 +6,10 @@
 
 mod rows;
 
+/// As in the service.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

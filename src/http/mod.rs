@@ -62,7 +62,7 @@ pub fn router(state: AppState) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found);
     let routes = if base.is_empty() { routes } else { routes.clone().nest(&base, routes) };
-    routes.layer(axum::middleware::from_fn_with_state(state.clone(), edge::edge)).with_state(state)
+    routes.layer(axum::middleware::from_fn_with_state(std::sync::Arc::clone(&state), edge::edge)).with_state(state)
 }
 
 /// The browsable reference, served from this process alone.
