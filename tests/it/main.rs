@@ -1,2 +1,5 @@
-#[test]
-fn a() {}
+//! Integration tests: the real program, over HTTP, on both stores.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod smoke;
+mod support;
