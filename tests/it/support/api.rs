@@ -7,6 +7,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
+use super::contract;
 use super::server::Server;
 
 /// What may stand unescaped in a path segment.
@@ -54,11 +55,11 @@ impl Api {
     pub(crate) fn call(&self, method: &str, path: &str) -> Call {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let name = format!("{method} {path}");
-        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        let mut request = self.client.request(method.clone(), format!("{}{path}", self.url));
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
-        Call { request, name }
+        Call { request, name, method, path: path.to_owned() }
     }
 
     pub(crate) async fn read(&self, path: &str) -> Answer {
@@ -162,7 +163,7 @@ impl Api {
     pub(crate) async fn events(&self, operation_id: &str) -> Vec<String> {
         let entries = self.journal(operation_id).await;
         let events = entries.iter().flat_map(|entry| entry["events"].as_array().expect("events").clone());
-        events.map(|event| event["kind"].as_str().or(event["event"].as_str()).expect("a name").to_owned()).collect()
+        events.map(|event| event["type"].as_str().expect("a name").to_owned()).collect()
     }
 }
 
@@ -171,6 +172,8 @@ impl Api {
 pub(crate) struct Call {
     request: reqwest::RequestBuilder,
     name: String,
+    method: Method,
+    path: String,
 }
 
 impl Call {
@@ -207,7 +210,9 @@ impl Call {
         let (status, headers) = (response.status(), response.headers().clone());
         let text = response.text().await?;
         let json = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Ok(Answer { name: self.name, status, headers, text, json })
+        let answer = Answer { name: self.name, status, headers, text, json };
+        contract::check(self.method.as_str(), &self.path, &answer);
+        Ok(answer)
     }
 }
 

@@ -31,6 +31,19 @@ pub(crate) fn with(mut body: Value, more: &Value) -> Value {
     body
 }
 
+/// The body with another value at a JSON pointer; objects on the way are made.
+pub(crate) fn set(mut body: Value, pointer: &str, value: Value) -> Value {
+    let mut place = &mut body;
+    for step in pointer.split('/').skip(1) {
+        place = match step.parse::<usize>() {
+            Ok(index) if place.is_array() => &mut place[index],
+            _ => &mut place[step],
+        };
+    }
+    *place = value;
+    body
+}
+
 /// The body without a member.
 pub(crate) fn without(mut body: Value, name: &str) -> Value {
     body.as_object_mut().expect("an object").remove(name).expect("the member is there");

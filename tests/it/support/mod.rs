@@ -3,15 +3,17 @@
 
 pub(crate) mod api;
 pub(crate) mod bodies;
+pub(crate) mod contract;
 pub(crate) mod downstream;
 pub(crate) mod postgres;
+pub(crate) mod raw;
 pub(crate) mod reaper;
 pub(crate) mod server;
 pub(crate) mod stores;
 pub(crate) mod time;
 
-pub(crate) use api::Api;
-pub(crate) use server::Options;
+pub(crate) use api::{Answer, Api};
+pub(crate) use server::{Options, Server};
 pub(crate) use stores::{StoreUnderTest, both_stores};
 
 /// A name that no other test has.
