@@ -64,7 +64,7 @@ pub struct Receipt {
     pub structured: Box<RawValue>,
     /// Public references to what came of it (at most 64 KiB in all).
     #[serde(default)]
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<serde_json::Value>)]
     pub artifacts: Vec<Box<RawValue>>,
     /// Versions of the resources it changed.
     #[serde(default)]

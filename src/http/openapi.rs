@@ -59,7 +59,7 @@ impl Modify for Bearer {
         (name = "tools", description = "Registered kinds of operation"),
         (name = "service", description = "The service itself"),
     ),
-    components(responses(
+    components(schemas(crate::domain::fault::Fault), responses(
         Problem400, Problem401, Problem403, Problem404, Problem409, Problem412, Problem413, Problem415, Problem422,
         Problem428, Problem503
     )),

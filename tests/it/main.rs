@@ -1,2 +1,9 @@
-#[test]
-fn a() {}
+//! Integration tests: the real program, over HTTP, on both stores.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod architecture;
+mod http;
+mod openapi;
+mod readme;
+mod smoke;
+mod support;

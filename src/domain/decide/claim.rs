@@ -36,8 +36,7 @@ pub(super) fn claim(
     }
     let replayed = record.life.state.is_terminal();
     let may_grant = match next.life.state {
-        State::IntentRecorded => true,
-        State::SafeToRetry => !repeats_last,
+        State::IntentRecorded | State::SafeToRetry => !repeats_last,
         State::OutcomeUnknown => {
             let free = matches!(another_try(&next.life, context), AnotherTry::Free);
             !repeats_last && is_replay_safe(record, context) && free

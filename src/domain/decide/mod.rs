@@ -13,6 +13,8 @@ mod propose;
 mod reconcile;
 mod resolve;
 mod settle;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -289,7 +289,7 @@ pub struct EffectDocument<'a> {
     receipt: Option<Receipt>,
     /// The recorded result, byte for byte as sent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     result: Option<Value>,
 }
 

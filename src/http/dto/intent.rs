@@ -68,7 +68,7 @@ pub struct IntentBody {
     pub target: String,
     /// The arguments, any JSON (at most 256 KiB). Only their digest is kept.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub arguments: Option<Box<RawValue>>,
     /// Their digest instead: `sha256:` and 64 hex digits over canonical JSON.
     #[serde(default)]

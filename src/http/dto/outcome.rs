@@ -61,7 +61,7 @@ pub struct OutcomeBody {
     pub verification: Option<Verification>,
     /// What replays return: any JSON, over 256 KiB kept as a digest only.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
     /// How it went wrong; required for `unknown`.
     #[serde(default)]

@@ -1,0 +1,215 @@
+//! Every operation of the description of the API: without a token, with each wrong scope, with the right
+//! one, and from another tenant.
+
+use std::collections::BTreeSet;
+
+use actonce::auth::Scope;
+use serde_json::{Value, json};
+
+use crate::http::{TOOL, external, granted};
+use crate::support::api::{Answer, segment};
+use crate::support::contract::DOCUMENT;
+use crate::support::{Api, StoreUnderTest, bodies, both_stores, unique};
+
+both_stores!(every_operation_asks_for_its_scope, cursors_stay_within_their_tenant);
+
+/// How a foreign tenant's request ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Foreign {
+    /// As if nothing were there.
+    NotFound,
+    /// It concerns the foreign tenant's own things alone.
+    Own,
+}
+
+/// One operation, and a request that it carries out once.
+struct Operation {
+    method: &'static str,
+    /// As documented.
+    path: &'static str,
+    /// `None`: for everybody.
+    scope: Option<Scope>,
+    /// What stands for the parameter of the path.
+    name: &'static str,
+    body: Option<Value>,
+    foreign: Foreign,
+    success: u16,
+}
+
+impl Operation {
+    fn new(method: &'static str, path: &'static str, scope: Option<Scope>, name: &'static str) -> Self {
+        let foreign = if path.contains('{') { Foreign::NotFound } else { Foreign::Own };
+        Self { method, path, scope, name, body: None, foreign, success: 200 }
+    }
+
+    fn body(self, body: Value) -> Self {
+        Self { body: Some(body), ..self }
+    }
+
+    fn answers(self, success: u16) -> Self {
+        Self { success, ..self }
+    }
+
+    async fn send(&self, api: &Api, name: &str) -> Answer {
+        let path = match self.path.split_once('{') {
+            Some((before, rest)) => {
+                let (_, after) = rest.split_once('}').unwrap();
+                format!("{before}{}{after}", segment(name))
+            }
+            None => self.path.to_owned(),
+        };
+        let mut call = api.call(self.method, &path);
+        if self.path.ends_with("/authorization") {
+            call = call.header("if-match", "\"1\"");
+        }
+        match &self.body {
+            Some(body) => call.json(body).send().await,
+            None => call.send().await,
+        }
+    }
+}
+
+const EFFECT: &str = "/api/effects/{operation_id}";
+
+/// Makes what the operations act on, and the table of operations.
+async fn table(api: &Api) -> Vec<Operation> {
+    external(api).await;
+    let approved = json!({ "effect": "external", "authorization": { "mode": "approval" } });
+    api.put_tool("guarded", &approved).await.expect(201);
+    api.put_tool("unused", &json!({ "effect": "none" })).await.expect(201);
+    api.intent(&bodies::with(bodies::intent("prepared", TOOL), &json!({ "run_id": "run" }))).await.expect(201);
+    api.intent(&bodies::intent("unwanted", TOOL)).await.expect(201);
+    let proposed = api.intent(&bodies::intent("proposed", "guarded")).await.expect(201);
+    let (live, reported, receipted) =
+        (granted(api, "live").await, granted(api, "reported").await, granted(api, "receipted").await);
+    api.outcome("receipted", &bodies::receipted(&receipted)).await.expect(200).state("verifying");
+    let (read, write) = (Some(Scope::EffectsRead), Some(Scope::EffectsWrite));
+    let (approve, tools) = (Some(Scope::EffectsApprove), Some(Scope::ToolsWrite));
+    let on = |method, path, scope, name| Operation::new(method, path, scope, name);
+    let put = on("PUT", "/api/tools/{name}", tools, TOOL).body(json!({ "effect": "external", "description": "new" }));
+    vec![
+        on("POST", "/api/intents", write, "").body(bodies::claiming("new", TOOL)).answers(201),
+        on("GET", "/api/effects", read, ""),
+        on("GET", EFFECT, read, "prepared"),
+        on("GET", "/api/effects/{operation_id}/journal", read, "prepared"),
+        on("GET", "/api/runs/{run_id}", read, "run"),
+        on("POST", "/api/effects/{operation_id}/dispatch", write, "prepared").body(bodies::claim()),
+        on("POST", "/api/effects/{operation_id}/heartbeat", write, "live").body(bodies::heartbeat(&live)),
+        on("POST", "/api/effects/{operation_id}/outcome", write, "reported").body(bodies::succeeded(&reported)),
+        on("POST", "/api/effects/{operation_id}/verification", write, "receipted").body(bodies::verification()),
+        on("POST", "/api/effects/{operation_id}/cancel", write, "unwanted"),
+        on("POST", "/api/effects/{operation_id}/authorization", approve, "proposed")
+            .body(bodies::decision(&proposed, "approve")),
+        on("GET", "/api/tools", read, ""),
+        on("GET", "/api/tools/{name}", read, TOOL),
+        Operation { foreign: Foreign::Own, ..put },
+        on("POST", "/api/tools/{name}/pause", tools, TOOL),
+        on("POST", "/api/tools/{name}/resume", tools, TOOL),
+        on("DELETE", "/api/tools/{name}", tools, "unused").answers(204),
+        on("GET", "/api/openapi.json", None, ""),
+        on("GET", "/livez", None, ""),
+        on("GET", "/readyz", None, ""),
+        on("GET", "/metrics", None, ""),
+    ]
+}
+
+/// The whole tenant, as it can be read.
+async fn everything(api: &Api) -> (Vec<Value>, Vec<Value>) {
+    (api.pages("/api/effects?limit=200").await, api.pages("/api/tools?limit=200").await)
+}
+
+async fn every_operation_asks_for_its_scope(store: StoreUnderTest) {
+    let (server, api) = (store.shared(), store.tenant());
+    let table = table(&api).await;
+    assert_table_is_complete(&table);
+    let token = |scopes: &str| Some(server.token(&api.tenant, "approver", scopes));
+    let before = everything(&api).await;
+    for operation in &table {
+        let name = format!("{} {}", operation.method, operation.path);
+        let Some(scope) = operation.scope else {
+            for token in [None, Some("nonsense".to_owned())] {
+                operation.send(&api.with_token(token), "").await.expect(operation.success);
+            }
+            continue;
+        };
+        operation.send(&api.with_token(None), operation.name).await.problem(401, "unauthenticated");
+        for wrong in Scope::ALL.into_iter().filter(|wrong| *wrong != scope) {
+            let answer = operation.send(&api.with_token(token(wrong.as_str())), operation.name).await;
+            let answer = answer.problem(403, "insufficient-scope");
+            assert_eq!(answer.at("/required_scope"), scope.as_str(), "{name}");
+        }
+        // All wrong ones together open nothing either, and what is not there is no more visible.
+        let wrong: Vec<&str> = Scope::ALL.into_iter().filter(|wrong| *wrong != scope).map(Scope::as_str).collect();
+        let api = api.with_token(token(&wrong.join(",")));
+        operation.send(&api, operation.name).await.problem(403, "insufficient-scope");
+        operation.send(&api, "absent").await.problem(403, "insufficient-scope");
+    }
+    assert_walls_hold(store, &api, &table).await;
+    assert_eq!(everything(&api).await, before, "a refused request changed something");
+    for operation in &table {
+        let scope = operation.scope.map_or("events:read", Scope::as_str);
+        operation.send(&api.with_token(token(scope)), operation.name).await.expect(operation.success);
+    }
+}
+
+/// A foreign id answers as an absent one, to the letter.
+async fn assert_walls_hold(store: StoreUnderTest, api: &Api, table: &[Operation]) {
+    let foreign = store.tenant();
+    external(&foreign).await;
+    for operation in table.iter().filter(|operation| operation.foreign == Foreign::NotFound) {
+        let there = operation.send(&foreign, if operation.name == TOOL { "guarded" } else { operation.name }).await;
+        let absent = operation.send(&foreign, &unique("absent")).await.problem(404, "not-found");
+        assert_eq!(there.text, absent.text, "{} {}", operation.method, operation.path);
+        let names =
+            |answer: &Answer| answer.headers.keys().map(|name| name.as_str().to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(names(&there), names(&absent));
+        let own = operation.send(api, &unique("absent")).await.problem(404, "not-found");
+        assert_eq!(own.text, absent.text);
+    }
+    // What it may do, it does to its own.
+    for operation in table.iter().filter(|operation| operation.foreign == Foreign::Own && operation.scope.is_some()) {
+        let answer = operation.send(&foreign, operation.name).await;
+        assert!(answer.status.is_success(), "{answer}");
+        assert!(operation.method != "GET" || !answer.text.contains("prepared"), "{answer}");
+    }
+}
+
+fn assert_table_is_complete(table: &[Operation]) {
+    let in_table: BTreeSet<_> = table.iter().map(|o| (o.path.to_owned(), o.method.to_ascii_lowercase())).collect();
+    assert_eq!(in_table.len(), table.len(), "an operation stands in the table twice");
+    let mut documented = BTreeSet::new();
+    for (path, item) in DOCUMENT["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            if !["get", "put", "post", "delete", "patch", "head", "options", "trace"].contains(&method.as_str()) {
+                continue;
+            }
+            documented.insert((path.clone(), method.clone()));
+            let row = table.iter().find(|row| row.path == path && row.method.eq_ignore_ascii_case(method));
+            let Some(row) = row else { continue };
+            let expected = row.scope.map_or(json!([{}]), |scope| json!([{ "bearer": [scope.as_str()] }]));
+            assert_eq!(operation["security"], expected, "{method} {path}");
+            assert!(operation["responses"].get(row.success.to_string()).is_some(), "{method} {path}");
+        }
+    }
+    assert_eq!(in_table, documented, "left: this test; right: the OpenAPI document");
+}
+
+async fn cursors_stay_within_their_tenant(store: StoreUnderTest) {
+    let tenants = (store.tenant(), store.tenant());
+    for api in [&tenants.0, &tenants.1] {
+        external(api).await;
+        api.put_tool("other", &json!({ "effect": "none" })).await.expect(201);
+        for operation in ["a", "b"] {
+            let body = bodies::with(bodies::intent(operation, TOOL), &json!({ "run_id": "run" }));
+            api.intent(&body).await.expect(201);
+        }
+        api.cancel("a").await.expect(200);
+    }
+    for list in ["/api/effects", "/api/runs/run", "/api/tools", "/api/effects/a/journal"] {
+        let page = tenants.0.read(&format!("{list}?limit=1")).await.expect(200);
+        let cursor = segment(page.str("/next_cursor"));
+        let next = format!("{list}?limit=1&cursor={cursor}");
+        tenants.0.read(&next).await.expect(200);
+        tenants.1.read(&next).await.problem(400, "invalid-request").faults_at(&["query:cursor"]);
+    }
+}

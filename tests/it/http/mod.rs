@@ -1,0 +1,64 @@
+//! The contract over HTTP (protocol §4, §5, §11, §12).
+
+mod approvals;
+mod auth;
+mod cancel;
+mod claims;
+mod conventions;
+mod duplicates;
+mod intents;
+mod late;
+mod leases;
+mod lists;
+mod outcomes;
+mod reads;
+mod restart;
+mod results;
+mod tokens;
+mod tools;
+mod waits;
+
+use serde_json::{Value, json};
+
+use crate::support::api::{Answer, Api};
+use crate::support::bodies;
+
+/// The tool that most tests use, with nothing declared but its class.
+pub(crate) const TOOL: &str = "payments.refund";
+
+/// Registers [`TOOL`] as `external`.
+pub(crate) async fn external(api: &Api) {
+    tool(api, json!({ "effect": "external" })).await;
+}
+
+/// Registers [`TOOL`] as given.
+pub(crate) async fn tool(api: &Api, spec: Value) {
+    api.put_tool(TOOL, &spec).await.expect(201);
+}
+
+/// A kind of report, such as `bodies::succeeded`.
+pub(crate) type Report = fn(&Answer) -> Value;
+
+/// A report by its function, for tables of several kinds.
+pub(crate) fn report(make: Report) -> Report {
+    make
+}
+
+/// A new effect of [`TOOL`] whose dispatch is ours.
+pub(crate) async fn granted(api: &Api, operation_id: &str) -> Answer {
+    api.intent(&bodies::claiming(operation_id, TOOL)).await.expect(201).directive("dispatch")
+}
+
+/// A new effect of [`TOOL`] whose dispatch is ours for the shortest lease.
+pub(crate) async fn granted_briefly(api: &Api, operation_id: &str) -> Answer {
+    let body = bodies::set(bodies::claiming(operation_id, TOOL), "/claim/lease_seconds", json!(1));
+    api.intent(&body).await.expect(201).directive("dispatch")
+}
+
+/// Waits until an effect is not `wait` any more: its lease ran out, or its owner reported.
+pub(crate) async fn until_decided(api: &Api, operation_id: &str) -> Answer {
+    let path = format!("/api/effects/{}", crate::support::api::segment(operation_id));
+    let answer = api.call("GET", &path).header("prefer", "wait=30").send().await.expect(200);
+    assert_ne!(answer.json["directive"], "wait", "{answer}");
+    answer
+}
