@@ -160,10 +160,10 @@ impl std::fmt::Debug for LoadJob {
 
 impl LoadLane {
     /// The lane, and the loops that must be run for it.
-    pub fn new(store: Arc<dyn Store>, loops: usize) -> (Self, Vec<impl Future<Output = ()> + Send>) {
+    pub fn new(store: &Arc<dyn Store>, loops: usize) -> (Self, Vec<impl Future<Output = ()> + Send + use<>>) {
         let (jobs, queue) = mpsc::channel(limits::COMMIT_QUEUE);
         let queue = Arc::new(Mutex::new(queue));
-        let loops = (0..loops).map(|_| run_loads(Arc::clone(&store), Arc::clone(&queue))).collect();
+        let loops = (0..loops).map(|_| run_loads(Arc::clone(store), Arc::clone(&queue))).collect();
         (Self { jobs }, loops)
     }
 

@@ -140,7 +140,7 @@ impl Engine {
     ) -> Result<(Arc<Self>, Vec<futures_util::future::BoxFuture<'static, ()>>), StoreError> {
         let clock = Arc::new(DatabaseClock::start(store.as_ref()).await?);
         let (commits, commit_loop) = CommitLane::new(Arc::clone(&store));
-        let (loads, load_loops) = LoadLane::new(Arc::clone(&store), 3);
+        let (loads, load_loops) = LoadLane::new(&store, 3);
         let mut loops: Vec<futures_util::future::BoxFuture<'static, ()>> = vec![Box::pin(commit_loop)];
         for load_loop in load_loops {
             loops.push(Box::pin(load_loop));
