@@ -1,6 +1,7 @@
 //! One effect with its tool and a clock: what every test of the decisions stands on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
 use uuid::Uuid;
@@ -65,11 +66,12 @@ pub(super) fn tool(revision: u32, spec: ToolSpec) -> Arc<Tool> {
 
 /// A wish to act. Its claim id is the worker's name; its dispatch id is fresh each time.
 pub(super) fn wish(worker: &str) -> Claim {
+    static NEXT: AtomicU64 = AtomicU64::new(1_000);
     Claim {
         worker: name(worker),
         claim: Some(Claim::digest(&name(worker), worker)),
         lease_seconds: None,
-        dispatch_id: crate::support::random_id(),
+        dispatch_id: Uuid::from_u128(NEXT.fetch_add(1, Ordering::Relaxed).into()),
     }
 }
 
