@@ -14,7 +14,6 @@ use serde_json::value::RawValue;
 use super::problem::{Problem, ProblemType};
 use super::state::AppState;
 use crate::auth::{Principal, Scope};
-use crate::domain::canonical;
 use crate::domain::fault::Fault;
 use crate::domain::ids::Name;
 use crate::limits;
@@ -190,25 +189,6 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// A JSON body that is checked as a whole before it is understood: for bodies with members of any
-/// form, where serde would let the last of two equal keys win.
-#[derive(Debug, Clone)]
-pub struct StrictJson<T>(pub T);
-
-impl<T: DeserializeOwned> FromRequest<AppState> for StrictJson<T> {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, _: &AppState) -> Result<Self, Problem> {
-        let bytes = read_json(request, limits::BODY_BYTES).await?;
-        let raw: Box<RawValue> = parse_any(&bytes)?;
-        canonical::check(&raw).map_err(|fault| {
-            Problem::new(ProblemType::InvalidRequest, "The body has faults; nothing was stored.")
-                .fault(&fault.pointer, fault.reason)
-        })?;
-        parse(&bytes).map(Self)
-    }
-}
-
 /// Parses a body, which is an object. The fast path parses once; a fault is looked for again, to be
 /// pointed at.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
@@ -217,10 +197,6 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         return Err(Problem::new(ProblemType::InvalidRequest, "The body has faults; nothing was stored.")
             .fault("", "must be an object"));
     }
-    parse_any(bytes)
-}
-
-fn parse_any<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
     }

@@ -9,7 +9,7 @@ use crate::auth::Scope;
 use crate::domain::tool::{Tool, ToolSpec};
 use crate::http::dto::effect::{etag, json_response, page};
 use crate::http::dto::tool::ToolView;
-use crate::http::extract::{Caller, OptionalJson, PathName, Query, StrictJson, if_match};
+use crate::http::extract::{Caller, Json, OptionalJson, PathName, Query, if_match};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
@@ -49,7 +49,7 @@ pub async fn put_tool(
     caller: Caller,
     PathName(name): PathName,
     headers: HeaderMap,
-    StrictJson(spec): StrictJson<ToolSpec>,
+    Json(spec): Json<ToolSpec>,
 ) -> Result<Response, Problem> {
     let principal = caller.require(Scope::ToolsWrite)?;
     let changed = state.service.put_tool(principal, &name, spec, if_match(&headers)?).await?;
