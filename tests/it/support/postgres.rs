@@ -34,8 +34,8 @@ fn find() -> Option<String> {
             "no Postgres 14 or newer found: install it, or set PG_BIN or TEST_DATABASE_URL"
         );
         // Not by a macro: what those print is shown for failing tests alone.
-        let line = "SKIPPED: all tests on Postgres, as there is none; install it, or set PG_BIN or TEST_DATABASE_URL";
-        writeln!(std::io::stderr(), "{line}").unwrap();
+        let line = "SKIPPED: all tests on Postgres, as there is none; install it, or set PG_BIN or TEST_DATABASE_URL\n";
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
         return None;
     }
     let mut start = Command::new(&script);
