@@ -14,8 +14,8 @@ pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 10
 /// `ready` drops what a tool's stamp or an open twin forbids. `closed` and `kept` take the open row
 /// along under its expected revision (and lease end), which is the compare-and-set for effects that
 /// are open; what they return is appended by `changed`, where a conflict can only be corruption and
-/// aborts. `fresh` appends new effects and evidence on settled ones, where the primary key is the
-/// compare-and-set; `opened` adds the open rows of those that were appended.
+/// aborts. `fresh` appends new effects, and evidence on settled ones after the newest revision, where
+/// the primary key is the compare-and-set; `opened` adds the open rows of those that were appended.
 pub(super) const COMMIT: &str = "\
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int2[], $5::int8[], $6::text[], $7::text[],
@@ -58,7 +58,9 @@ WITH input AS MATERIALIZED (
   SELECT tenant, effect, revision, state, created_us,
     CASE WHEN created_us IS NOT NULL THEN run_id END, CASE WHEN created_us IS NOT NULL THEN session_id END,
     intent, life, entry, receipt, result, prev_hash, hash
-  FROM ready WHERE NOT was_open
+  FROM ready i
+  WHERE NOT was_open AND (created_us IS NOT NULL OR i.revision - 1 =
+    (SELECT max(e.revision) FROM entries e WHERE e.tenant = i.tenant AND e.effect = i.effect))
   ON CONFLICT DO NOTHING
   RETURNING effect
 ), opened AS (
