@@ -114,6 +114,7 @@ async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) 
         .bind(rows.iter().map(|r| i32::try_from(r.revision).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| i32::try_from(r.fence).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
+        .bind(i64::try_from(rows.len()).unwrap_or(i64::MAX))
         .fetch_all(writer)
         .await?;
     for row in done {
