@@ -2,6 +2,7 @@
 
 mod approvals;
 mod auth;
+mod batches;
 mod cancel;
 mod claims;
 mod connections;
