@@ -6,4 +6,5 @@ mod http;
 mod openapi;
 mod readme;
 mod smoke;
+mod store;
 mod support;
