@@ -5,5 +5,6 @@ mod architecture;
 mod http;
 mod openapi;
 mod readme;
+mod scenarios;
 mod smoke;
 mod support;
