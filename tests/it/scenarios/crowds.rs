@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::entries;
+use super::{entries, intact};
 use crate::http::{TOOL, external};
-use crate::support::{Api, Options, StoreUnderTest, bodies, both_stores};
+use crate::support::{Api, Options, StoreUnderTest, blocking, bodies, both_stores};
 
-both_stores!(of_many_contents_under_one_new_id_one_is_recorded);
+both_stores!(of_many_contents_under_one_new_id_one_is_recorded, a_verification_beside_writers_finds_no_damage);
 
 async fn of_many_contents_under_one_new_id_one_is_recorded(store: StoreUnderTest) {
     let server = store.server(Options::default());
@@ -44,4 +44,36 @@ async fn of_many_contents_under_one_new_id_one_is_recorded(store: StoreUnderTest
     }
     assert_eq!(entries(&server), 5, "nothing of the losers is stored");
     assert_eq!(api.pages("/api/effects?limit=200").await.len(), 5);
+}
+
+async fn a_verification_beside_writers_finds_no_damage(store: StoreUnderTest) {
+    let server = std::sync::Arc::new(store.server(Options::default()));
+    let api = &Api::of(&server, "t");
+    external(api).await;
+    let over = &std::sync::atomic::AtomicBool::new(false);
+    let writers = (0..8).map(|number| async move {
+        for round in 0.. {
+            for n in 0..40 {
+                if over.load(std::sync::atomic::Ordering::SeqCst) {
+                    return;
+                }
+                // Each round adds entries to the same effects, and some new effects.
+                let id = format!("op-{number}-{n}");
+                let answer = api.intent(&bodies::claiming(&id, TOOL)).await;
+                if answer.json["directive"] == "dispatch" {
+                    let report = if round < 40 { bodies::not_sent(&answer) } else { bodies::succeeded(&answer) };
+                    api.outcome(&id, &report).await.expect(200);
+                }
+            }
+        }
+    });
+    let verifier = async {
+        for _ in 0..12 {
+            let server = std::sync::Arc::clone(&server);
+            blocking(move || intact(&server)).await;
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+    };
+    tokio::join!(futures_util::future::join_all(writers), verifier);
+    assert!(entries(&server) > 100, "the writers wrote");
 }

@@ -3,9 +3,12 @@
 
 mod crowds;
 mod faults;
+mod heartbeats;
 mod kill;
 mod lists;
 mod lost_answers;
+mod outage;
+mod replicas;
 mod timeouts;
 
 use actonce::app::SQLITE_FILE;
