@@ -130,6 +130,7 @@ struct Session {
 }
 
 /// Runs the session and prints its table.
+#[expect(clippy::too_many_lines, reason = "one session from top to bottom, in the order in which it is measured")]
 pub(crate) async fn run(args: RunArgs) -> Result<(), Error> {
     let pool = PgPool::connect(&args.database_url).await?;
     for name in ["bench_service", "bench_plain", "bench_raw"] {

@@ -70,7 +70,7 @@ fn now() -> Timestamp {
 
 fn context(app: &App, caller: &Principal, tool: &str) -> Result<Context, Refusal> {
     let tool = app.tools.lock().ok().and_then(|tools| tools.get(tool).cloned());
-    let tool = tool.ok_or_else(|| StatusCode::BAD_REQUEST)?;
+    let tool = tool.ok_or(StatusCode::BAD_REQUEST)?;
     Ok(Context { now: now(), principal: caller.subject.clone(), tool: Arc::clone(&tool), current: Some(tool) })
 }
 
@@ -93,7 +93,7 @@ async fn intent(State(app): State<Shared>, headers: HeaderMap, body: Bytes) -> R
     let caller = caller(&app, &headers).await?;
     let body: IntentBody = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let request = body.check(None).map_err(|problem| problem.kind().status())?;
-    let operation_id = request.operation_id.ok_or_else(|| StatusCode::BAD_REQUEST)?;
+    let operation_id = request.operation_id.ok_or(StatusCode::BAD_REQUEST)?;
     let context = context(&app, &caller, request.tool.as_str())?;
     let key = EffectKey::of(&caller.tenant, &operation_id);
     let claim = request.claim.map(|wish| Claim {
@@ -178,7 +178,7 @@ async fn load(pool: &PgPool, key: &EffectKey) -> Result<Record, Refusal> {
             hash: row.try_get(5).map_err(failed)?,
         });
     }
-    record_of(key, entries, due).ok().flatten().ok_or_else(|| StatusCode::NOT_FOUND)
+    record_of(key, entries, due).ok().flatten().ok_or(StatusCode::NOT_FOUND)
 }
 
 async fn echo(body: Bytes) -> Response {
