@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::canonical;
 use super::fault::Fault;
 use super::ids::Name;
+use super::object;
 use super::state::EffectClass;
 use super::time::Timestamp;
 use crate::limits;
@@ -161,7 +162,7 @@ pub struct ToolSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The component behind the tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::optional", skip_serializing_if = "Option::is_none")]
     pub component: Option<Component>,
     /// Why a replay is harmless, in words; required for `idempotent`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -176,7 +177,7 @@ pub struct ToolSpec {
     #[serde(default)]
     pub not_sent: NotSentRule,
     /// The receipts of this tool.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::required")]
     pub receipt: ReceiptSpec,
     /// Whether a receipt must be confirmed; default: required for `external`, waived otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,7 +186,7 @@ pub struct ToolSpec {
     #[serde(default = "default_verify_deadline")]
     pub verify_deadline_seconds: u32,
     /// Who authorizes.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::required")]
     pub authorization: AuthorizationSpec,
     /// How doubt is settled.
     #[serde(default)]

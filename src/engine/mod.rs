@@ -222,7 +222,14 @@ impl Engine {
         let mut record = self.cache.get(&key.effect).map(|record| (record, Source::Cache));
         for _ in 0..limits::COMMIT_RETRIES {
             let Some((known, source)) = record else {
-                let tool = self.tool_for(tenant, &propose.tool).await?;
+                let tool = match self.tool_for(tenant, &propose.tool).await {
+                    Ok(tool) => tool,
+                    Err(error) => {
+                        // A known effect is known by its own tool, whatever is registered now.
+                        record = self.known_or(&key, error).await?;
+                        continue;
+                    }
+                };
                 let context = Context {
                     now: self.clock.now(),
                     principal: principal.clone(),
@@ -230,6 +237,11 @@ impl Engine {
                     current: Some(tool),
                 };
                 let decision = decide::propose(None, &propose, &context);
+                if let Err(refusal) = decision.answer {
+                    let error = EngineError::Refused { refusal, record: None };
+                    record = self.known_or(&key, error).await?;
+                    continue;
+                }
                 if let Some(decided) = self.carry_out_new(&key, decision, context).await? {
                     return Ok(decided);
                 }
@@ -290,6 +302,12 @@ impl Engine {
             Some(record) => record,
             None => self.reload(key).await?.ok_or(Refusal::NotFound)?,
         };
+        if record.life.state == State::Proposed
+            && record.life.approval.as_ref().is_some_and(|approval| approval.held_for.is_some())
+        {
+            // The end of a hold shows itself to whoever looks.
+            return self.apply(key, principal, Command::Expire { hold_released: false }).await;
+        }
         let context = self.context(&record, principal).await?;
         let answer = Answer { owns_dispatch: false, replayed: record.life.state.is_terminal() };
         Ok(Decided { record, answer, context, created: false })
@@ -313,6 +331,15 @@ impl Engine {
         // backwards for that.
         let now = self.clock.now().max(record.life.updated_at);
         Ok(Context { now, principal: principal.clone(), tool, current })
+    }
+
+    /// The effect, if it is there; otherwise the reason why it can't be made.
+    async fn known_or(
+        &self,
+        key: &EffectKey,
+        error: EngineError,
+    ) -> Result<Option<(Arc<Record>, Source)>, EngineError> {
+        self.reload(key).await?.map(|record| Some((record, Source::Store))).ok_or(error)
     }
 
     async fn tool_for(&self, tenant: &Tenant, name: &Name) -> Result<Arc<Tool>, EngineError> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
-use http_body_util::{BodyExt as _, Limited};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
@@ -18,6 +18,8 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::Name;
 use crate::limits;
 
+/// How much more than the limit is read, and dropped, so that the refusal reaches its client.
+const DRAIN_BYTES: usize = 8 * 1024 * 1024;
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -166,18 +168,27 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
         Problem::new(ProblemType::TooLarge, format!("The body may have at most {limit} bytes."))
             .with("limit_bytes", limit)
     };
-    let announced = request
-        .headers()
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|text| text.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > limit) {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await {
+    let mut body = request.into_body();
+    let mut bytes = Vec::new();
+    let mut seen = 0_usize;
+    let collect = async {
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            seen = seen.saturating_add(data.len());
+            if seen <= limit {
+                bytes.extend_from_slice(&data);
+            } else if seen > limit.saturating_add(DRAIN_BYTES) {
+                break;
+            }
+        }
+        Ok::<(), axum::Error>(())
+    };
+    match tokio::time::timeout(BODY_TIMEOUT, collect).await {
+        // What is over the limit was read to its end and dropped: a client that is still sending
+        // would not read the answer.
+        _ if seen > limit => Err(too_large()),
         Err(_) => Err(Problem::new(ProblemType::RequestTimeout, "The body did not arrive in time.")),
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Ok(())) => Ok(Bytes::from(bytes)),
         Ok(Err(_)) => Err(Problem::new(ProblemType::InvalidRequest, "The body could not be read.")
             .fault("", "broke off or is not framed as HTTP asks")),
     }
@@ -242,7 +253,8 @@ fn reason_of(error: &serde_json::Error) -> String {
                 "has a member twice".to_owned()
             } else if let Some(rest) = text.strip_prefix("missing field `") {
                 format!("lacks the member `{}`", rest.trim_end_matches('`'))
-            } else if let Some((_, expected)) = text.split_once(", expected ") {
+            } else if let Some((_, expected)) = text.rsplit_once(", expected ") {
+                // What was sent stands before; the last part is the library's own.
                 format!("must be {expected} ({place})")
             } else if text.starts_with("must ") || text.starts_with("is ") {
                 text.to_owned()
@@ -253,12 +265,26 @@ fn reason_of(error: &serde_json::Error) -> String {
     }
 }
 
+/// The value of a header that may stand once.
+///
+/// # Errors
+/// It stands more than once.
+pub fn only_one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(Problem::new(ProblemType::InvalidRequest, "A header has a fault.")
+            .fault(&format!("header:{name}"), "is given more than once"));
+    }
+    Ok(first)
+}
+
 /// The revision that `If-Match` names.
 ///
 /// # Errors
 /// The header is there and is not one strong entity tag of this service.
 pub fn if_match(headers: &HeaderMap) -> Result<Option<u32>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let Some(value) = only_one(headers, &header::IF_MATCH)? else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     let revision = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).and_then(|text| text.parse().ok());
     revision.map(Some).ok_or_else(|| {

@@ -211,27 +211,14 @@ impl Covered {
     }
 }
 
-/// Whether the newest entry agrees with the table of open effects.
+/// Whether the newest entry agrees with the table of open effects: what is open is marked so.
 async fn check_end(store: &dyn Store, head: &Head, report: &mut Report) -> Result<(), StoreError> {
-    if head.is_open {
-        let open = open_mark(store, &head.key).await?;
-        match open {
-            Some(revision) if revision > head.revision => {
-                // The mark was read after the entries, and a server may have added some since. What a
-                // mark names has its entry by now, or was cut off.
-                let now = store.revisions(std::slice::from_ref(&head.key)).await?;
-                if now.first().is_none_or(|newest| *newest < revision) {
-                    report.add(&head.key, revision, Damage::Truncated, "the newest entries are not there");
-                }
-            }
-            Some(revision) if revision == head.revision => {}
-            _ => {
-                // A server may be at work between the two reads: look again before saying so.
-                let now = store.revisions(std::slice::from_ref(&head.key)).await?;
-                if now.first() == Some(&head.revision) && open_mark(store, &head.key).await? != Some(head.revision) {
-                    report.add(&head.key, head.revision, Damage::Truncated, "the effect is open and not marked so");
-                }
-            }
+    if head.is_open && open_mark(store, &head.key).await?.is_none() {
+        // A server may have gone on since the entry was read. The mark was looked for before the newest
+        // revision is: where that is still the same, the mark was missing.
+        let newest = store.revisions(std::slice::from_ref(&head.key)).await?;
+        if newest.first() == Some(&head.revision) {
+            report.add(&head.key, head.revision, Damage::Truncated, "the effect is open and not marked so");
         }
     }
     Ok(())
@@ -245,7 +232,8 @@ async fn open_mark(store: &dyn Store, key: &EffectKey) -> Result<Option<u32>, St
     Ok(marks.into_iter().find(|mark| mark.key == *key).map(|mark| mark.revision))
 }
 
-/// Every open mark needs its entry: what is marked and not there was cut off whole.
+/// Every open mark names the newest entry of its effect. An entry is never younger than the mark that
+/// names it, and the marks are read first: what they name and is not there was cut off.
 async fn check_open(store: &dyn Store, report: &mut Report) -> Result<(), StoreError> {
     let mut after = None;
     loop {
@@ -254,9 +242,15 @@ async fn check_open(store: &dyn Store, report: &mut Report) -> Result<(), StoreE
         after = Some(last.key.clone());
         let keys: Vec<EffectKey> = marks.iter().map(|mark| mark.key.clone()).collect();
         let revisions = store.revisions(&keys).await?;
-        for (mark, found) in marks.iter().zip(revisions) {
-            if found == 0 {
+        for (mark, newest) in marks.iter().zip(revisions) {
+            if newest == 0 {
                 report.add(&mark.key, mark.revision, Damage::Truncated, "every entry of an open effect is not there");
+            } else if newest < mark.revision {
+                report.add(&mark.key, mark.revision, Damage::Truncated, "the newest entries are not there");
+            } else if newest > mark.revision
+                && open_mark(store, &mark.key).await?.is_some_and(|revision| revision < newest)
+            {
+                report.add(&mark.key, mark.revision, Damage::Edited, "the mark does not name the newest entry");
             }
         }
     }

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use actonce::domain::ids::EffectKey;
+use actonce::domain::ids::{EffectKey, Tenant};
 use actonce::domain::record::Record;
 use actonce::domain::time::Timestamp;
 use actonce::store::open::{DatabaseUrl, OpenOptions, open};
-use actonce::store::{ChangeSet, Committed, RevisionRow, Store, StoreError};
+use actonce::store::{ChangeSet, Committed, Renewal, RevisionRow, Store, StoreError};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -156,4 +156,46 @@ async fn sqlite(path: &std::path::Path) -> sqlx::SqliteConnection {
 /// A row as a change.
 pub(crate) fn revise(row: &RevisionRow) -> ChangeSet {
     ChangeSet::Revise(Box::new(row.clone()))
+}
+
+/// The database's time, put forward: what waiting would do.
+impl Bed {
+    /// A bed whose database has a clock that can be put forward.
+    pub(crate) async fn with_clock(store: StoreUnderTest) -> Self {
+        let bed = Self::new(store).await;
+        let Place::Postgres(url) = &bed.place else { return bed };
+        // Found before the server's own function of that name by whoever connects from now on.
+        bed.execute(
+            "CREATE SCHEMA fake;
+             CREATE TABLE fake.clock (ahead interval NOT NULL);
+             INSERT INTO fake.clock VALUES ('0');
+             CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+               'SELECT pg_catalog.clock_timestamp() + (SELECT ahead FROM fake.clock)'",
+        )
+        .await;
+        let name = url.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap();
+        bed.execute(&format!("ALTER DATABASE {name} SET search_path = public, fake, pg_catalog")).await;
+        bed.store.close().await;
+        let store = bed.place.open(true).await.unwrap();
+        Self { store, ..bed }
+    }
+
+    /// Puts the database's clock forward.
+    pub(crate) async fn pass(&self, seconds: u32) {
+        if self.is_sqlite() {
+            let then = self.now().await.plus_seconds(seconds).micros();
+            self.execute(&format!("UPDATE clock SET latest_us = {then}")).await;
+            // A store learns of a time that another process has given out at its next commit.
+            let nobody = Renewal {
+                key: EffectKey { tenant: Tenant::new("nobody").unwrap(), effect: Uuid::nil() },
+                revision: 1,
+                fence: 1,
+                until: Timestamp::from_micros(0),
+            };
+            assert_eq!(self.commit(&[ChangeSet::Renew(nobody)]).await, [Committed::Lost]);
+            assert!(self.now().await.micros() >= then);
+        } else {
+            self.execute(&format!("UPDATE fake.clock SET ahead = ahead + interval '{seconds} seconds'")).await;
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! One behaviour, two backends: what a store promises, on both (ARCHITECTURE.md, "Two backends").
 
+pub(crate) mod bed;
 mod commits;
 mod corrupt;
 mod documents;
 mod duplicates;
+pub(crate) mod effects;
 mod engine;
 mod guards;
 mod lists;
@@ -12,6 +14,3 @@ mod plans;
 mod races;
 mod statements;
 mod tools;
-
-pub(crate) mod bed;
-pub(crate) mod effects;
