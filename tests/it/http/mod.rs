@@ -2,6 +2,7 @@
 
 mod approvals;
 mod auth;
+mod breaches;
 mod cancel;
 mod claims;
 mod connections;
