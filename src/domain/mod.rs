@@ -12,3 +12,5 @@ pub mod refusal;
 pub mod state;
 pub mod time;
 pub mod tool;
+#[cfg(test)]
+mod vectors;

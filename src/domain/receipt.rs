@@ -24,6 +24,17 @@ pub enum ReceiptOutcome {
     Failed,
 }
 
+impl ReceiptOutcome {
+    /// The word of the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// Downstream evidence about the attempted operation, bound to its operation id and target.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -184,6 +184,10 @@ pub struct ReportMark {
     /// Whether it was stored as evidence only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evidence_only: bool,
+    /// Whether that evidence was taken without a conflict: the owner added to his doubt. A repeat is
+    /// answered likewise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
 }
 
 /// A decision of one principal about a proposal.
@@ -219,6 +223,22 @@ pub struct Approval {
     /// Granted and not yet consumed by a dispatch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub granted: bool,
+}
+
+impl Approval {
+    /// Whether somebody said no.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.decisions.iter().any(|decision| !decision.approve)
+    }
+
+    /// Whether it still waits for people at that time.
+    #[must_use]
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        let approvals = self.decisions.iter().filter(|decision| decision.approve).count();
+        let quorum = usize::try_from(self.needed).is_ok_and(|needed| approvals >= needed);
+        !self.is_denied() && !quorum && self.expires_at > now
+    }
 }
 
 /// An admitted reconciliation that has not been settled.

@@ -56,28 +56,44 @@ impl Timestamp {
     }
 }
 
-impl fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Timestamp {
+    /// The text, written digit by digit: every record, entry and answer has several of these.
+    fn text(self) -> [u8; 27] {
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
         let seconds = self.0.div_euclid(1_000_000);
         let micros = self.0.rem_euclid(1_000_000);
+        // Beyond year 9999 the epoch stands in; no database time comes near it.
         let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         let (date, clock) = (time.date(), time.time());
-        write!(
-            f,
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{micros:06}Z",
-            date.year(),
-            u8::from(date.month()),
-            date.day(),
-            clock.hour(),
-            clock.minute(),
-            clock.second(),
-        )
+        let fields = [
+            (0, 4, i64::from(date.year())),
+            (5, 2, i64::from(u8::from(date.month()))),
+            (8, 2, i64::from(date.day())),
+            (11, 2, i64::from(clock.hour())),
+            (14, 2, i64::from(clock.minute())),
+            (17, 2, i64::from(clock.second())),
+            (20, 6, micros),
+        ];
+        for (start, width, value) in fields {
+            let mut rest = value;
+            for place in text[start..][..width].iter_mut().rev() {
+                *place = b'0'.saturating_add(u8::try_from(rest.rem_euclid(10)).unwrap_or(0));
+                rest /= 10;
+            }
+        }
+        text
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::domain::state::{Directive, State};
 use crate::domain::tool::{DuplicateRule, Tool};
 use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
-use batch::{CommitLane, LaneError, LoadLane};
+use batch::{CommitLane, LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
 use tools::Tools;
 use waiters::Waiters;
@@ -112,7 +112,8 @@ impl AdHocTools {
 pub struct Engine {
     store: Arc<dyn Store>,
     commits: CommitLane,
-    loads: LoadLane,
+    loads: ReadLane<Records>,
+    revisions: ReadLane<Revisions>,
     cache: Cache<Uuid, Arc<Record>>,
     clock: Arc<DatabaseClock>,
     tools: Tools,
@@ -140,15 +141,20 @@ impl Engine {
     ) -> Result<(Arc<Self>, Vec<futures_util::future::BoxFuture<'static, ()>>), StoreError> {
         let clock = Arc::new(DatabaseClock::start(store.as_ref()).await?);
         let (commits, commit_loop) = CommitLane::new(Arc::clone(&store));
-        let (loads, load_loops) = LoadLane::new(Arc::clone(&store), 3);
+        let (loads, load_loops) = ReadLane::new(&store, 2);
+        let (revisions, revision_loops) = ReadLane::new(&store, 2);
         let mut loops: Vec<futures_util::future::BoxFuture<'static, ()>> = vec![Box::pin(commit_loop)];
         for load_loop in load_loops {
             loops.push(Box::pin(load_loop));
+        }
+        for revision_loop in revision_loops {
+            loops.push(Box::pin(revision_loop));
         }
         let engine = Self {
             tools: Tools::new(Arc::clone(&store), ad_hoc_name),
             commits,
             loads,
+            revisions,
             cache: Cache::builder()
                 .max_capacity(CACHE_BYTES)
                 .weigher(|_, record: &Arc<Record>| {
@@ -280,7 +286,10 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn read(&self, key: &EffectKey, principal: &Name) -> Result<Decided, EngineError> {
-        let record = self.reload(key).await?.ok_or(Refusal::NotFound)?;
+        let record = match self.current(key).await? {
+            Some(record) => record,
+            None => self.reload(key).await?.ok_or(Refusal::NotFound)?,
+        };
         let context = self.context(&record, principal).await?;
         let answer = Answer { owns_dispatch: false, replayed: record.life.state.is_terminal() };
         Ok(Decided { record, answer, context, created: false })
@@ -344,8 +353,19 @@ impl Engine {
         Ok(())
     }
 
+    /// The record at hand, if the store's newest revision is its own. A live lease can end later
+    /// without a revision, so a dispatched effect is always loaded.
+    async fn current(&self, key: &EffectKey) -> Result<Option<Arc<Record>>, EngineError> {
+        let Some(record) = self.cache.get(&key.effect) else { return Ok(None) };
+        if record.life.state == State::Dispatched {
+            return Ok(None);
+        }
+        let newest = self.revisions.read(key.clone()).await?;
+        Ok((newest == record.life.revision).then_some(record))
+    }
+
     async fn reload(&self, key: &EffectKey) -> Result<Option<Arc<Record>>, EngineError> {
-        let record = self.loads.load(key.clone()).await??.map(Arc::new);
+        let record = self.loads.read(key.clone()).await??.map(Arc::new);
         if let Some(record) = &record {
             self.cache.insert(key.effect, Arc::clone(record));
         }

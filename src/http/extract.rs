@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use http_body_util::{BodyExt as _, Limited};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::problem::{Problem, ProblemType};
 use super::state::AppState;
@@ -86,7 +87,6 @@ pub struct Query<T>(pub T);
 impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for Query<T> {
     type Rejection = Problem;
 
-    #[expect(clippy::disallowed_types, reason = "its rejection is mapped here")]
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Problem> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Self(query)),
@@ -107,6 +107,31 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Json<T> {
     async fn from_request(request: Request, _: &AppState) -> Result<Self, Problem> {
         let bytes = read_json(request, limits::BODY_BYTES).await?;
         parse(&bytes).map(Self)
+    }
+}
+
+/// The items of a batch, not parsed yet: a fault in one is that one's alone.
+#[derive(Debug, Clone)]
+pub struct Batch(pub Vec<Box<RawValue>>);
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchBody {
+    items: Vec<Box<RawValue>>,
+}
+
+impl FromRequest<AppState> for Batch {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &AppState) -> Result<Self, Problem> {
+        let bytes = read_json(request, limits::BATCH_BODY_BYTES).await?;
+        let body: BatchBody = parse(&bytes)?;
+        if body.items.len() > limits::BATCH_ITEMS {
+            return Err(Problem::new(ProblemType::TooLarge, "A batch may have at most 200 items.")
+                .with("limit_items", limits::BATCH_ITEMS)
+                .fault("/items", "has too many items"));
+        }
+        Ok(Self(body.items))
     }
 }
 
@@ -165,7 +190,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Parses a body. The fast path parses once; a fault is looked for again, to be pointed at.
-pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
     }

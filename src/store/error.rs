@@ -83,7 +83,7 @@ impl StoreError {
     #[must_use]
     pub fn is_taken_key(&self) -> bool {
         match self {
-            Self::Rejected(error) => error.as_database_error().is_some_and(|database| database.is_unique_violation()),
+            Self::Rejected(error) => error.as_database_error().is_some_and(DatabaseError::is_unique_violation),
             _ => false,
         }
     }

@@ -28,7 +28,9 @@ pub(super) fn authorize(
         };
     }
     let mut next = Next::of(record, context);
-    if next.life.state != State::Proposed {
+    // A doubtful effect stays in doubt while people decide whether it may be tried again.
+    let in_doubt = next.life.state == State::OutcomeUnknown && approval.is_open(context.now);
+    if next.life.state != State::Proposed && !in_doubt {
         return Decision::refuse(state_conflict(next.life.state, "this effect does not wait for an approval"));
     }
     if approval.proposal_digest != *proposal_digest {
@@ -54,7 +56,11 @@ pub(super) fn authorize(
     let approvals = open.decisions.iter().filter(|decision| decision.approve).count();
     let quorum = usize::try_from(open.needed).is_ok_and(|needed| approvals >= needed);
     open.granted = approve && quorum;
-    if !approve {
+    if in_doubt && !approve {
+        next.event(Event::new(EventKind::Proposed).with("reason", "denied"));
+    } else if in_doubt && quorum {
+        next.event(Event::new(EventKind::Authorized).with("approvals", approvals));
+    } else if !approve {
         next.enter(State::Refused, None);
         next.event(Event::new(EventKind::Refused).with("reason", "denied"));
     } else if quorum {

@@ -16,11 +16,14 @@ pub(super) fn cancel(record: &Record, expected_revision: Option<u32>, context: &
     }
     let mut next = Next::of(record, context);
     match next.life.state {
-        State::Proposed => {
+        // `refused` by a cancellation is for what was never dispatched (protocol §3).
+        State::Proposed if next.life.dispatch.is_none() => {
             next.enter(State::Refused, None);
             next.event(Event::new(EventKind::Refused).with("reason", "cancelled"));
         }
-        State::IntentRecorded | State::SafeToRetry => not_executed(&mut next, "cancelled"),
+        State::Proposed | State::IntentRecorded | State::SafeToRetry => not_executed(&mut next, "cancelled"),
+        // The approval expired before anybody noticed: time has withdrawn it already.
+        State::Refused => {}
         State::Dispatched => {
             next.life.failure = Some(FailureEvidence {
                 classification: FailureClass::Cancelled,
@@ -60,6 +63,12 @@ fn not_executed(next: &mut Next<'_>, reason: &str) {
 /// Settles a prepared, never dispatched effect as not executed. Competes with a claim on the same
 /// compare-and-set.
 pub(super) fn settle_undispatched(record: &Record, expected_revision: u32, context: &Context) -> Decision {
+    let life = &record.life;
+    let settled = life.state == State::Failed && life.executed == Some(false) && life.dispatch.is_none();
+    if settled && expected_revision.checked_add(1) == Some(life.revision) {
+        // The answer to this very settlement was lost (law 9).
+        return Decision::unchanged(Answer { owns_dispatch: false, replayed: true });
+    }
     if let Err(refusal) = check_revision(record, Some(expected_revision)) {
         return Decision::refuse(refusal);
     }

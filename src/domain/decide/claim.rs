@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::expire::release_hold;
 use super::propose::ask;
-use super::{Answer, Change, Context, Decision, Next, check_revision, is_replay_safe};
+use super::{AnotherTry, Answer, Change, Context, Decision, Next, another_try, check_revision, is_replay_safe};
 use crate::domain::command::Claim;
 use crate::domain::journal::{Event, EventKind};
 use crate::domain::record::{Dispatch, Life, Record, ReviewReason};
@@ -34,11 +34,13 @@ pub(super) fn claim(
     if hold_released {
         release_hold(&mut next);
     }
-    let replayed = next.life.state.is_terminal();
+    let replayed = record.life.state.is_terminal();
     let may_grant = match next.life.state {
-        State::IntentRecorded => true,
-        State::SafeToRetry => !repeats_last,
-        State::OutcomeUnknown => !repeats_last && is_replay_safe(record, context),
+        State::IntentRecorded | State::SafeToRetry => !repeats_last,
+        State::OutcomeUnknown => {
+            let free = matches!(another_try(&next.life, context), AnotherTry::Free);
+            !repeats_last && is_replay_safe(record, context) && free
+        }
         _ => false,
     };
     if !may_grant || context.is_paused() {
@@ -73,7 +75,9 @@ fn authorization_gap(next: &mut Next<'_>) -> Option<Gap> {
     let granted = next.life.approval.as_ref().is_some_and(|approval| approval.granted);
     if needs_approval && !granted {
         let approval = ask(&next.record.intent, context, None);
-        next.enter(State::Proposed, Some(approval.expires_at));
+        if next.life.state != State::OutcomeUnknown {
+            next.enter(State::Proposed, Some(approval.expires_at));
+        }
         next.event(
             Event::new(EventKind::Proposed)
                 .with("reason", "reauthorization")

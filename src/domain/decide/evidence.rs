@@ -2,19 +2,28 @@
 
 use std::sync::Arc;
 
-use super::Next;
+use super::{Next, is_replay_safe};
 use crate::domain::canonical::Sha256Digest;
 use crate::domain::command::Report;
 use crate::domain::journal::{Event, EventKind};
 use crate::domain::receipt::ReceiptOutcome;
 use crate::domain::record::{ReportMark, ReviewReason};
-use crate::domain::state::{EffectClass, State};
+use crate::domain::state::State;
 use crate::limits;
 
 /// Remembers a report, so that an equal repeat is known again.
 pub(super) fn mark(next: &mut Next<'_>, digest: &Sha256Digest, evidence_only: bool) {
     let revision = next.life.revision;
-    next.life.reports.push(ReportMark { digest: digest.clone(), revision, evidence_only });
+    next.life.reports.push(ReportMark { digest: digest.clone(), revision, evidence_only, taken: false });
+}
+
+/// Stores the owner's report on a doubt that it can't end. Returns whether it was stored.
+pub(super) fn take(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sha256Digest) -> bool {
+    let kept = keep(next, report, fence, digest);
+    if let (true, Some(mark)) = (kept, next.life.reports.last_mut()) {
+        mark.taken = true;
+    }
+    kept
 }
 
 /// Stores a report as evidence. Returns whether it was stored; past [`limits::LATE_REPORTS`] it is not.
@@ -48,7 +57,7 @@ pub(super) fn keep(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sh
         next.life.contradicted = true;
         // A settled outcome stays (evidence never decides alone); what might still be acted on stops.
         match next.life.state {
-            State::Proposed | State::IntentRecorded | State::SafeToRetry | State::Verifying => {
+            State::Proposed | State::IntentRecorded | State::SafeToRetry | State::Verifying | State::OutcomeUnknown => {
                 next.review(ReviewReason::Contradiction);
             }
             _ => {}
@@ -65,12 +74,11 @@ fn contradicts(next: &Next<'_>, report: &Report) -> bool {
     let committed = says == ReceiptOutcome::Completed;
     match next.life.state {
         State::Completed | State::Verifying => !committed || another_receipt,
-        State::Failed => committed,
-        State::Refused | State::Proposed | State::IntentRecorded => committed,
-        // The proof that nothing was committed is refuted.
-        State::SafeToRetry => committed,
-        // An earlier dispatch committed although a later one was earned by proof that it had not.
-        State::Dispatched | State::OutcomeUnknown => committed && next.record.intent.class == EffectClass::External,
+        // For `safe_to_retry`: the proof that nothing was committed is refuted.
+        State::Failed | State::Refused | State::Proposed | State::IntentRecorded | State::SafeToRetry => committed,
+        // An earlier dispatch committed although a later one was earned by proof that it had not. Where
+        // a replay is harmless the later one was no second act, as long as the downstream knows the key.
+        State::Dispatched | State::OutcomeUnknown => committed && !is_replay_safe(next.record, next.context),
         State::ManualReview => false,
     }
 }

@@ -13,6 +13,8 @@ mod propose;
 mod reconcile;
 mod resolve;
 mod settle;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ use super::record::{Intent, Life, Record, ReviewReason};
 use super::refusal::Refusal;
 use super::state::{Directive, State};
 use super::time::Timestamp;
-use super::tool::Tool;
+use super::tool::{AuthorizationMode, Tool};
 
 pub use propose::{intent_of, propose, reused_parts};
 
@@ -153,7 +155,11 @@ pub fn directive(record: &Record, context: &Context, owns_dispatch: bool) -> Dir
         State::Dispatched if owns_dispatch => Directive::Dispatch,
         State::Dispatched => Directive::Wait,
         State::Verifying => Directive::Verify,
-        State::OutcomeUnknown if is_replay_safe(record, context) => claimable,
+        State::OutcomeUnknown if is_replay_safe(record, context) => match another_try(&record.life, context) {
+            AnotherTry::Free => claimable,
+            AnotherTry::Waits => Directive::Authorize,
+            AnotherTry::Denied => Directive::Reconcile,
+        },
         State::OutcomeUnknown => Directive::Reconcile,
         State::ManualReview => Directive::Review,
         State::Completed => Directive::Replay,
@@ -165,6 +171,32 @@ pub fn directive(record: &Record, context: &Context, owns_dispatch: bool) -> Dir
 #[must_use]
 pub fn is_replay_safe(record: &Record, context: &Context) -> bool {
     record.replay_safe(context.tool.spec.downstream_key_ttl_seconds, context.now)
+}
+
+/// Whether people let a doubtful effect be tried again. The doubt stays what it is meanwhile: neither
+/// asking, nor silence, nor a denial says what the last dispatch did (law 4).
+enum AnotherTry {
+    /// A claim may be decided.
+    Free,
+    /// People were asked.
+    Waits,
+    /// Somebody said no.
+    Denied,
+}
+
+fn another_try(life: &Life, context: &Context) -> AnotherTry {
+    match &life.approval {
+        Some(approval) if context.tool.spec.authorization.mode == AuthorizationMode::Approval => {
+            if approval.is_denied() {
+                AnotherTry::Denied
+            } else if approval.is_open(context.now) {
+                AnotherTry::Waits
+            } else {
+                AnotherTry::Free
+            }
+        }
+        _ => AnotherTry::Free,
+    }
 }
 
 /// A revision under construction.

@@ -1,6 +1,6 @@
 //! `POST …/outcome` and `POST …/verification`: what came of a dispatch.
 
-use super::evidence::{keep, mark};
+use super::evidence::{keep, mark, take};
 use super::settle::{bind, settle, under, verified};
 use super::{Answer, Context, Decision, Next, state_conflict};
 use crate::domain::canonical::Sha256Digest;
@@ -22,7 +22,7 @@ pub(super) fn outcome(record: &Record, outcome: &Outcome, context: &Context) -> 
         .as_ref()
         .is_some_and(|dispatch| dispatch.fence == outcome.fence && dispatch.dispatch_id == outcome.dispatch_id);
     if let Some(mark) = record.life.reports.iter().find(|mark| mark.digest == outcome.digest) {
-        return if mark.evidence_only {
+        return if mark.evidence_only && !mark.taken {
             Decision::refuse(conflict(record, record.life.state, owns_newest, true))
         } else {
             Decision::unchanged(Answer { owns_dispatch: owns_newest, replayed: true })
@@ -47,7 +47,9 @@ pub(super) fn outcome(record: &Record, outcome: &Outcome, context: &Context) -> 
     let late = state == State::OutcomeUnknown;
     if late && outcome.report.receipt().is_none() {
         // The lease ran out before; the report adds evidence to the doubt and takes none away.
-        keep(&mut next, &outcome.report, outcome.fence, &outcome.digest);
+        if !take(&mut next, &outcome.report, outcome.fence, &outcome.digest) {
+            return Decision::refuse(state_conflict(state, "no more reports are kept for this effect"));
+        }
         return next.answer(Answer { owns_dispatch: true, replayed: false });
     }
     mark(&mut next, &outcome.digest, false);
@@ -106,7 +108,7 @@ pub(super) fn verify(record: &Record, verification: &Verification, context: &Con
     }
     let digest = Sha256Digest::of(serde_json::to_string(verification).unwrap_or_default().as_bytes());
     if record.life.reports.iter().any(|mark| mark.digest == digest) {
-        return Decision::refuse(settled(record, true));
+        return Decision::refuse(settled(record.life.state, true));
     }
     let Some(receipt) = &record.life.receipt else {
         return Decision::refuse(state_conflict(record.life.state, "there is no receipt yet that could be verified"));
@@ -121,7 +123,7 @@ pub(super) fn verify(record: &Record, verification: &Verification, context: &Con
         return next.answer(Answer::default());
     }
     if record.life.reports.iter().filter(|mark| mark.evidence_only).count() >= limits::LATE_REPORTS {
-        return Decision::refuse(settled(record, false));
+        return Decision::refuse(settled(next.life.state, false));
     }
     mark(&mut next, &digest, true);
     let contradicts = next.life.state == State::Completed && !verification.verified;
@@ -133,14 +135,10 @@ pub(super) fn verify(record: &Record, verification: &Verification, context: &Con
         event = event.with("contradicts", true);
     }
     next.event(event);
-    let refusal = settled(record, true);
+    let refusal = settled(next.life.state, true);
     next.answer_with_refusal(refusal)
 }
 
-fn settled(record: &Record, evidence_recorded: bool) -> Refusal {
-    Refusal::StateConflict {
-        state: record.life.state,
-        reason: "this effect does not wait for a verification",
-        evidence_recorded,
-    }
+fn settled(state: State, evidence_recorded: bool) -> Refusal {
+    Refusal::StateConflict { state, reason: "this effect does not wait for a verification", evidence_recorded }
 }

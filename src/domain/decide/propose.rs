@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::expire::release_hold;
 use super::{Answer, Change, Context, Decision, Next, Revision, claim};
 use crate::domain::canonical::{ALGORITHM, Sha256Digest};
 use crate::domain::command::Propose;
@@ -98,7 +99,10 @@ fn again(record: &Record, propose: &Propose, context: &Context) -> Decision {
     match &propose.claim {
         Some(wish) => claim::claim(record, wish, None, hold_released, context),
         None => {
-            let next = Next::of(record, context);
+            let mut next = Next::of(record, context);
+            if hold_released {
+                release_hold(&mut next);
+            }
             next.answer(Answer { owns_dispatch: false, replayed: record.life.state.is_terminal() })
         }
     }

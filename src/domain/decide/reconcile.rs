@@ -53,16 +53,14 @@ pub(super) fn settle(
     finding: &Finding,
     context: &Context,
 ) -> Decision {
-    let admitted = record
+    let mut next = Next::of(record, context);
+    // Also when time alone has just closed the attempt, together with the doubt.
+    let admitted = next
         .life
         .reconciliation
         .as_ref()
         .is_some_and(|open| open.admitted_revision == admitted_revision && open.request_digest == *request_digest);
-    if !admitted {
-        return Decision::refuse(Refusal::StaleRequest);
-    }
-    let mut next = Next::of(record, context);
-    if !matches!(next.life.state, State::OutcomeUnknown | State::ManualReview) {
+    if !admitted || !matches!(next.life.state, State::OutcomeUnknown | State::ManualReview) {
         return Decision::refuse(Refusal::StaleRequest);
     }
     match finding {

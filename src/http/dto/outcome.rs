@@ -42,6 +42,10 @@ pub enum OutcomeWord {
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeBody {
+    /// The operation; required in a batch, and otherwise that of the path.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 256)]
+    pub operation_id: Option<String>,
     /// The dispatch that reports.
     pub dispatch_id: Uuid,
     /// Its fence.

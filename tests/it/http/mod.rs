@@ -3,6 +3,7 @@
 mod approvals;
 mod auth;
 mod breaches;
+mod batches;
 mod cancel;
 mod claims;
 mod connections;

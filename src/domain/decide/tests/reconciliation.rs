@@ -1,0 +1,235 @@
+//! Reconciliation and resolution (protocol §6): revision-checked, superseded, replayed, earned.
+
+use serde_json::json;
+
+use super::commands::{RECORDED, completed, failed, read, receipt_with, report, succeeded};
+use super::scene::{RECONCILE, Scene, digest, events, refused, replayed, spec};
+use super::starts::{Kind, start};
+use crate::domain::command::{Command, Finding, Resolve, ResolvedOutcome};
+use crate::domain::decide::{Change, Decision};
+use crate::domain::record::ReviewReason;
+use crate::domain::refusal::Refusal;
+use crate::domain::state::{EffectClass, State};
+
+fn doubt() -> Scene {
+    start("outcome_unknown", Kind::External).unwrap()
+}
+
+fn asked() -> Scene {
+    start("outcome_unknown+attempt", Kind::External).unwrap()
+}
+
+fn facts(decision: &Decision, index: usize) -> serde_json::Value {
+    let Some(Change::Revise(revision)) = &decision.change else { panic!("nothing written") };
+    serde_json::to_value(&revision.events[index]).unwrap()
+}
+
+#[test]
+fn a_request_names_the_revision_it_was_made_for() {
+    let scene = doubt();
+    let found = scene.life().revision;
+    for expected_revision in [found - 1, found + 1] {
+        let Command::AdmitReconciliation { request_digest, lookup, timeout_seconds, .. } = scene.admit("request")
+        else {
+            unreachable!()
+        };
+        let stale = Command::AdmitReconciliation { request_digest, expected_revision, lookup, timeout_seconds };
+        let expected = Refusal::StaleRevision { found, state: State::OutcomeUnknown };
+        assert_eq!(*refused(&scene.decide(&stale)), expected);
+    }
+}
+
+#[test]
+fn the_same_request_again_finds_its_attempt() {
+    let mut scene = doubt();
+    let (request, source) = (scene.admit("request"), scene.life().revision);
+    let first = scene.apply(&request);
+    assert_eq!(
+        facts(&first, 0),
+        json!({"type": "effect.reconciliation.started", "request_digest": digest("request"),
+            "source_revision": source, "lookup": true})
+    );
+    let open = scene.life().reconciliation.clone().unwrap();
+    assert_eq!((open.source_revision, open.admitted_revision), (source, source + 1));
+    replayed(&scene.apply(&request));
+    replayed(&scene.apply(&scene.admit("request")));
+    assert_eq!(scene.life().reconciliation, Some(open));
+}
+
+#[test]
+fn a_newer_request_replaces_the_open_one_and_its_late_answer_settles_nothing() {
+    let mut scene = asked();
+    let late = scene.settle(Finding::Receipt { receipt: completed(RECORDED), verification: None });
+    let newer = scene.admit("another request");
+    let decision = scene.apply(&newer);
+    assert_eq!(events(&decision), ["reconciliation.conflict", "reconciliation.started"]);
+    assert_eq!(facts(&decision, 0)["kind"], "superseded");
+    assert_eq!(facts(&decision, 0)["request_digest"], digest("request").as_str());
+    assert_eq!(*refused(&scene.apply(&late)), Refusal::StaleRequest);
+    assert_eq!(scene.state(), State::OutcomeUnknown);
+}
+
+#[test]
+fn of_two_settlements_of_one_attempt_the_second_is_stale() {
+    let mut scene = asked();
+    let receipt = Finding::Receipt { receipt: completed(RECORDED), verification: Some(read(true, "GET")) };
+    let settlement = scene.settle(receipt);
+    assert_eq!(events(&scene.apply(&settlement)), ["receipt.validated", "verified", "completed"]);
+    assert_eq!(*refused(&scene.apply(&settlement)), Refusal::StaleRequest);
+}
+
+#[test]
+fn the_owner_s_own_receipt_wins_over_a_lookup_in_flight() {
+    let mut scene = asked();
+    let settlement = scene.settle(Finding::Receipt { receipt: failed("re_9"), verification: None });
+    let decision = scene.apply(&report(scene.owner(), succeeded(completed(RECORDED))));
+    assert_eq!(events(&decision), ["reconciliation.conflict", "receipt.validated"]);
+    assert_eq!(*refused(&scene.apply(&settlement)), Refusal::StaleRequest);
+    assert_eq!(scene.state(), State::Verifying);
+}
+
+#[test]
+fn an_observation_keeps_the_doubt_and_nobody_acts_again() {
+    for (finding, word) in [
+        (Finding::NotFound { earned: false }, "not_found"),
+        (Finding::Pending, "pending"),
+        (Finding::Unsupported, "unsupported"),
+    ] {
+        let mut scene = asked();
+        let deadline = scene.life().due_at();
+        let decision = scene.apply(&scene.settle(finding));
+        assert_eq!(facts(&decision, 0)["observation"], word);
+        assert_eq!((scene.state(), scene.life().reconciliation.clone()), (State::OutcomeUnknown, None));
+        assert_eq!(scene.life().due_at(), deadline, "asking postpones nothing");
+        assert!(!scene.claim("three").answer.unwrap().owns_dispatch);
+    }
+}
+
+#[test]
+fn no_answer_leaves_the_attempt_to_be_continued() {
+    let mut scene = asked();
+    let attempt = scene.life().reconciliation.clone();
+    assert!(scene.apply(&scene.settle(Finding::NoAnswer)).change.is_none());
+    assert_eq!(scene.life().reconciliation, attempt);
+    scene.apply(&scene.settle(Finding::Receipt { receipt: completed(RECORDED), verification: None })).answer.unwrap();
+    assert_eq!(scene.state(), State::Verifying);
+}
+
+#[test]
+fn a_receipt_that_does_not_bind_settles_nothing_and_leaves_the_attempt() {
+    for wrong in [
+        json!({"operation_id": "run-2:refund"}),
+        json!({"target": "order-2"}),
+        json!({"schema": "other"}),
+        json!({"schema_version": 2}),
+    ] {
+        let mut scene = asked();
+        let attempt = scene.life().reconciliation.clone();
+        let finding = Finding::Receipt { receipt: receipt_with(&wrong), verification: None };
+        assert!(matches!(refused(&scene.apply(&scene.settle(finding))), Refusal::ReceiptRejected(_)));
+        assert_eq!((scene.state(), scene.life().reconciliation.clone()), (State::OutcomeUnknown, attempt));
+    }
+}
+
+#[test]
+fn a_rejection_is_on_record_before_a_person_gets_it() {
+    let mut scene = asked();
+    let decision = scene.apply(&scene.settle(Finding::Rejected));
+    assert_eq!(events(&decision), ["reconciliation.conflict", "manual_review"]);
+    assert_eq!(facts(&decision, 0)["kind"], "validator_rejected");
+    assert_eq!(scene.life().review, Some(ReviewReason::ValidatorRejected));
+}
+
+#[test]
+fn only_proven_absence_earns_a_retry_under_the_next_fence() {
+    let mut scene = asked();
+    scene.apply(&scene.settle(Finding::NotFound { earned: true })).answer.unwrap();
+    assert_eq!(scene.state(), State::SafeToRetry);
+    let fence = scene.life().fence;
+    assert!(scene.claim("three").answer.unwrap().owns_dispatch);
+    assert_eq!(scene.life().fence, fence + 1);
+    let late = scene.apply(&super::commands::unknown((super::starts::FIRST_DISPATCH, fence)));
+    assert!(matches!(late.answer, Err(Refusal::StaleFence { .. })));
+}
+
+#[test]
+fn the_deadline_brings_the_doubt_to_a_person_and_closes_the_attempt() {
+    let mut scene = asked();
+    let settlement = scene.settle(Finding::Receipt { receipt: completed(RECORDED), verification: None });
+    scene.after(RECONCILE);
+    assert_eq!(*refused(&scene.apply(&settlement)), Refusal::StaleRequest, "before a sweep");
+    let decision = scene.expire();
+    assert_eq!(events(&decision), ["reconciliation.conflict", "manual_review"]);
+    assert_eq!(scene.life().review, Some(ReviewReason::ReconcileDeadline));
+    assert_eq!(*refused(&scene.apply(&settlement)), Refusal::StaleRequest, "after it");
+    // From there too a lookup settles.
+    let again = scene.admit("request");
+    scene.apply(&again).answer.unwrap();
+    scene.apply(&scene.settle(Finding::Receipt { receipt: completed(RECORDED), verification: None })).answer.unwrap();
+    assert_eq!(scene.state(), State::Verifying);
+}
+
+#[test]
+fn settling_by_lookup_keeps_the_result_that_nobody_sent_absent() {
+    let mut scene = asked();
+    scene.apply(&scene.settle(Finding::Receipt { receipt: failed(RECORDED), verification: None })).answer.unwrap();
+    assert_eq!((scene.state(), scene.life().executed), (State::Failed, Some(true)));
+    assert_eq!(scene.record().receipt.as_deref(), Some(&*failed(RECORDED).text));
+    assert_eq!(scene.life().result, None);
+}
+
+#[test]
+fn a_decision_is_made_once_under_its_id() {
+    let mut scene = start("manual_review", Kind::External).unwrap();
+    let resolve = scene.resolve("d-1", ResolvedOutcome::SafeToRetry);
+    assert_eq!(events(&scene.apply(&resolve)), ["resolved", "safe_to_retry"]);
+    replayed(&scene.apply(&resolve));
+    let Command::Resolve(same_id) = scene.resolve("d-1", ResolvedOutcome::Completed) else { unreachable!() };
+    assert!(matches!(refused(&scene.apply(&Command::Resolve(same_id))), Refusal::StateConflict { .. }));
+    assert_eq!(scene.state(), State::SafeToRetry);
+}
+
+#[test]
+fn a_decision_on_another_revision_learns_what_was_found() {
+    let mut scene = start("manual_review", Kind::External).unwrap();
+    let Command::Resolve(resolve) = scene.resolve("d-1", ResolvedOutcome::Completed) else { unreachable!() };
+    let found = scene.life().revision;
+    let stale = Command::Resolve(Resolve { expected_revision: found - 1, ..resolve });
+    let expected = Refusal::StaleRevision { found, state: State::ManualReview };
+    assert_eq!(*refused(&scene.apply(&stale)), expected);
+    assert_eq!(scene.life().resolution, None);
+}
+
+#[test]
+fn a_person_decides_only_what_was_brought_to_a_person() {
+    for state in ["outcome_unknown", "dispatched", "verifying", "completed", "failed", "intent_recorded"] {
+        let scene = start(state, Kind::External).unwrap();
+        let resolve = scene.resolve("d-1", ResolvedOutcome::Completed);
+        assert!(matches!(refused(&scene.decide(&resolve)), Refusal::StateConflict { .. }), "{state}");
+    }
+}
+
+#[test]
+fn a_person_may_send_it_back_into_doubt_with_a_new_deadline() {
+    let mut scene = start("manual_review", Kind::External).unwrap();
+    scene.after(10_000);
+    let resolve = scene.resolve("d-1", ResolvedOutcome::OutcomeUnknown);
+    assert_eq!(events(&scene.apply(&resolve)), ["resolved", "outcome_unknown"]);
+    assert_eq!(scene.life().due_at(), Some(scene.now.plus_seconds(RECONCILE)));
+    assert_eq!(scene.life().unknown_since, Some(scene.now));
+}
+
+#[test]
+fn a_failure_by_decision_says_whether_a_receipt_was_there() {
+    let mut scene = start("manual_review", Kind::External).unwrap();
+    let resolve = scene.resolve("d-1", ResolvedOutcome::Failed);
+    scene.apply(&resolve).answer.unwrap();
+    assert_eq!(scene.life().executed, Some(false));
+    let mut scene = Scene::dispatched(spec(EffectClass::External));
+    scene.apply(&report(scene.owner(), succeeded(completed(RECORDED)))).answer.unwrap();
+    scene.apply(&Command::Verify(read(false, "GET"))).answer.unwrap();
+    assert_eq!(scene.life().review, Some(ReviewReason::VerificationFailed));
+    let resolve = scene.resolve("d-1", ResolvedOutcome::Failed);
+    scene.apply(&resolve).answer.unwrap();
+    assert_eq!(scene.life().executed, Some(true));
+}
