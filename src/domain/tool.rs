@@ -3,9 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use jsonschema::Validator;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::canonical;
 use super::fault::Fault;
 use super::ids::Name;
 use super::state::EffectClass;
@@ -85,6 +87,7 @@ pub struct ReceiptSpec {
     /// Its version.
     pub schema_version: u32,
     /// A JSON Schema for `structured`; external references are refused.
+    #[serde(deserialize_with = "unambiguous")]
     #[schema(value_type = Object)]
     pub structured_schema: Value,
     /// The keys that `integrity` may have; absent: any.
@@ -93,6 +96,13 @@ pub struct ReceiptSpec {
     /// The keys that `resource_versions` may have; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version_fields: Option<Vec<String>>,
+}
+
+/// A value that every reader reads alike: see [`canonical::check`].
+fn unambiguous<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    canonical::check(&raw).map_err(|fault| serde::de::Error::custom(format_args!("must not have faults: {fault}")))?;
+    serde_json::from_str(raw.get()).map_err(|_| serde::de::Error::custom("must be JSON"))
 }
 
 impl Default for ReceiptSpec {

@@ -189,8 +189,14 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Parses a body. The fast path parses once; a fault is looked for again, to be pointed at.
+/// Parses a body, which is an object. The fast path parses once; a fault is looked for again, to be
+/// pointed at.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // serde takes an array for a struct; nobody who sends one means it.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::new(ProblemType::InvalidRequest, "The body has faults; nothing was stored.")
+            .fault("", "must be an object"));
+    }
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
     }
