@@ -2,8 +2,8 @@
 
 mod approvals;
 mod auth;
-mod breaches;
 mod batches;
+mod breaches;
 mod cancel;
 mod claims;
 mod connections;
