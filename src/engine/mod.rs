@@ -340,15 +340,20 @@ impl Engine {
         Ok(self.reload(&twin).await?.map(|record| record.intent.operation_id.clone()))
     }
 
-    /// For a held effect: who it is held for, while that one is unresolved.
+    /// For a held effect: who it is held for, while that one, or one after it, is unresolved.
     async fn check_hold(&self, record: &Record, first: &mut Option<Name>) -> Result<(), EngineError> {
         *first = None;
         if record.life.state == State::Proposed
             && let Some(held_for) = record.life.approval.as_ref().and_then(|approval| approval.held_for.clone())
         {
-            let key = EffectKey::of(&record.key.tenant, &held_for);
-            let open = self.reload(&key).await?.is_some_and(|record| !record.life.state.is_terminal());
-            *first = open.then_some(held_for);
+            let tenant = &record.key.tenant;
+            let key = EffectKey::of(tenant, &held_for);
+            if self.reload(&key).await?.is_some_and(|record| !record.life.state.is_terminal()) {
+                *first = Some(held_for);
+            } else if let Some(twin) = self.store.twin(tenant, encode::duplicate_key(&record.intent)).await? {
+                // Another one that was held for the same effect took its place.
+                *first = self.reload(&twin).await?.map(|record| record.intent.operation_id.clone());
+            }
         }
         Ok(())
     }

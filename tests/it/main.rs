@@ -5,5 +5,7 @@ mod architecture;
 mod http;
 mod openapi;
 mod readme;
+mod scenarios;
 mod smoke;
+mod store;
 mod support;

@@ -14,19 +14,29 @@ use crate::store::{ChangeSet, Committed, Renewal, Result, RevisionRow};
 pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
     let mut revisions = Vec::with_capacity(batch.len());
     let mut renewals = Vec::new();
-    // Two new effects of one batch with one duplicate key: the second is lost here, because the
-    // unique index would fail the whole statement.
+    // What is lost here would fail the whole statement, or be applied in no order: a second change of
+    // one effect, and a second new effect with one duplicate key.
+    let mut effects = HashSet::with_capacity(batch.len());
     let mut duplicates = HashSet::new();
+    let mut sent = Vec::with_capacity(batch.len());
     for change in batch {
-        match change {
+        let is_first = effects.insert(change.key());
+        sent.push(match change {
             ChangeSet::Revise(row) => {
                 let guard = row.open.as_ref().filter(|_| !row.was_open).and_then(|open| open.duplicate);
-                if guard.is_none_or(|duplicate| duplicates.insert((row.key.tenant.as_str(), duplicate))) {
+                let is_sent = is_first && guard.is_none_or(|guard| duplicates.insert((row.key.tenant.as_str(), guard)));
+                if is_sent {
                     revisions.push(row.as_ref());
                 }
+                is_sent
             }
-            ChangeSet::Renew(renewal) => renewals.push(renewal),
-        }
+            ChangeSet::Renew(renewal) => {
+                if is_first {
+                    renewals.push(renewal);
+                }
+                is_first
+            }
+        });
     }
     let mut applied: HashSet<Uuid> = HashSet::with_capacity(batch.len());
     if !revisions.is_empty() {
@@ -36,16 +46,16 @@ pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<C
     if !renewals.is_empty() {
         renew(writer, &renewals, &mut renewed).await?;
     }
-    let mut sent: HashSet<Uuid> = revisions.iter().map(|row| row.key.effect).collect();
     Ok(batch
         .iter()
-        .map(|change| {
+        .zip(sent)
+        .map(|(change, sent)| {
             let effect = change.key().effect;
-            let done = match change {
-                // `sent` tells the first of two changes of one effect from one that was dropped.
-                ChangeSet::Revise(_) => sent.remove(&effect) && applied.contains(&effect),
-                ChangeSet::Renew(_) => renewed.contains(&effect),
-            };
+            let done = sent
+                && match change {
+                    ChangeSet::Revise(_) => applied.contains(&effect),
+                    ChangeSet::Renew(_) => renewed.contains(&effect),
+                };
             if done { Committed::Applied } else { Committed::Lost }
         })
         .collect())
@@ -131,6 +141,7 @@ async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) 
         .bind(rows.iter().map(|r| i32::try_from(r.revision).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| i32::try_from(r.fence).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
+        .bind(i64::try_from(rows.len()).unwrap_or(i64::MAX))
         .fetch_all(writer)
         .await?;
     for row in done {

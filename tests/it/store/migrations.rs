@@ -1,0 +1,122 @@
+//! Migrations: once, in order, and only onto what this program knows.
+
+use actonce::store::StoreError;
+use actonce::store::migrate::LATEST;
+
+use super::bed::Bed;
+use super::effects::Maker;
+use crate::support::{StoreUnderTest, both_stores};
+
+both_stores!(
+    migrating_again_changes_nothing,
+    processes_that_start_together_migrate_once,
+    a_newer_schema_is_refused,
+    a_migration_with_another_content_is_refused,
+    an_unknown_or_unfinished_migration_is_refused,
+    a_database_that_is_behind_is_refused_unless_it_is_migrated,
+    a_foreign_database_is_refused_and_left_alone,
+);
+
+async fn refusal(bed: &Bed) -> String {
+    let mut texts = Vec::new();
+    for migrate in [false, true] {
+        match bed.try_open(migrate).await {
+            Err(StoreError::Schema(text)) => texts.push(text),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(texts[0], texts[1]);
+    texts.remove(0)
+}
+
+async fn migrating_again_changes_nothing(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    let maker = Maker::external("tenant", bed.now().await);
+    bed.revise(&maker.create("a").0).await;
+    let before = bed.count("SELECT count(*) FROM _sqlx_migrations").await;
+    assert_eq!(before, LATEST);
+    for migrate in [true, false, true] {
+        bed.try_open(migrate).await.unwrap();
+    }
+    assert_eq!(bed.count("SELECT count(*) FROM _sqlx_migrations").await, before);
+    assert_eq!(bed.rows().await, (1, 1));
+}
+
+async fn processes_that_start_together_migrate_once(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    // Back to nothing, as it is before the first start.
+    for table in ["entries", "open_effects", "tools", "tool_revisions", "_sqlx_migrations"] {
+        bed.execute(&format!("DROP TABLE {table}")).await;
+    }
+    if bed.is_sqlite() {
+        bed.execute("DROP TABLE clock").await;
+    }
+    bed.store.close().await;
+    let opened = tokio::join!(bed.try_open(true), bed.try_open(true), bed.try_open(true), bed.try_open(true));
+    for opened in [opened.0, opened.1, opened.2, opened.3] {
+        opened.unwrap();
+    }
+    assert_eq!(bed.count("SELECT count(*) FROM _sqlx_migrations").await, LATEST);
+}
+
+async fn a_newer_schema_is_refused(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    bed.execute(&format!(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         SELECT {}, description, success, checksum, execution_time FROM _sqlx_migrations WHERE version = {LATEST}",
+        LATEST + 1
+    ))
+    .await;
+    let text = refusal(&bed).await;
+    assert!(text.contains(&format!("schema {}", LATEST + 1)) && text.contains("newer program"), "{text}");
+}
+
+async fn a_migration_with_another_content_is_refused(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    bed.execute(&format!("UPDATE _sqlx_migrations SET checksum = {}", bed.bytes(&[0; 48]))).await;
+    let text = refusal(&bed).await;
+    assert!(text.contains("migration 1") && text.contains("another content"), "{text}");
+}
+
+async fn an_unknown_or_unfinished_migration_is_refused(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    bed.execute(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         SELECT 0, description, success, checksum, execution_time FROM _sqlx_migrations WHERE version = 1",
+    )
+    .await;
+    assert!(refusal(&bed).await.contains("migration 0"));
+    bed.execute("DELETE FROM _sqlx_migrations WHERE version = 0; UPDATE _sqlx_migrations SET success = FALSE").await;
+    assert!(refusal(&bed).await.contains("in part"));
+}
+
+async fn a_database_that_is_behind_is_refused_unless_it_is_migrated(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    for table in ["entries", "open_effects", "tools", "tool_revisions", "_sqlx_migrations"] {
+        bed.execute(&format!("DROP TABLE {table}")).await;
+    }
+    if bed.is_sqlite() {
+        bed.execute("DROP TABLE clock").await;
+    }
+    match bed.try_open(false).await {
+        Err(StoreError::Schema(text)) => assert!(text.contains("no migration 1"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    bed.try_open(true).await.unwrap();
+    bed.try_open(false).await.unwrap();
+}
+
+async fn a_foreign_database_is_refused_and_left_alone(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    for table in ["entries", "open_effects", "tools", "tool_revisions", "_sqlx_migrations"] {
+        bed.execute(&format!("DROP TABLE {table}")).await;
+    }
+    bed.execute("CREATE TABLE entries (a integer); INSERT INTO entries VALUES (7)").await;
+    for migrate in [false, true] {
+        match bed.try_open(migrate).await {
+            Err(StoreError::Schema(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(bed.count("SELECT a FROM entries").await, 7);
+}

@@ -1,0 +1,126 @@
+//! Postgres: the plans of the hot statements, on empty tables and on full ones. A plan that reads a
+//! whole table, or that turns when a table grows, is found here and not in production.
+
+use actonce::store::Store as _;
+use actonce::store::postgres::{PostgresStore, sql};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+
+use crate::support::{StoreUnderTest, postgres};
+
+/// The statement that counts everything there is, and those that read no table.
+const NO_INDEX: [&str; 5] = ["NOW", "NOTIFY", "OPEN_STATES", "TOOL_INSERT", "TOOL_REVISION_INSERT"];
+/// For operators, now and then: any index of the tenant's will do.
+const RARE: [&str; 2] = ["TOOLS", "TOOL_IN_USE"];
+
+/// The generic plan of a statement, in a session like the store's.
+async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> Vec<String> {
+    let parameters = (1..=30).rev().find(|number| statement.contains(&format!("${number}"))).unwrap_or(0);
+    let arguments = vec!["NULL"; parameters].join(", ");
+    let arguments = if parameters == 0 { String::new() } else { format!("({arguments})") };
+    let prepare = format!("PREPARE statement AS {statement}");
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+    let explain = format!("EXPLAIN (COSTS OFF) EXECUTE statement{arguments}");
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *connection).await.unwrap();
+    sqlx::raw_sql("DEALLOCATE statement").execute(&mut *connection).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>(0)).collect()
+}
+
+/// What a plan must not do: read a table or an index whole, or compare every row with every other.
+fn faults(name: &str, plan: &[String]) -> Vec<String> {
+    let tables = ["entries", "open_effects", "tools", "tool_revisions"];
+    let mut found = Vec::new();
+    for (number, line) in plan.iter().enumerate() {
+        let step = line.trim_start().trim_start_matches("->").trim_start();
+        let reads = tables.iter().any(|table| step.split_whitespace().any(|word| word == *table));
+        let joins_blindly = step.starts_with("Join Filter:") && step.contains("tenant") && !RARE.contains(&name);
+        let is_bad = (reads && step.starts_with("Seq Scan"))
+            || step.contains("Hash Join")
+            || step.contains("Merge Join")
+            || joins_blindly
+            || (step.starts_with("Sort")
+                && name.starts_with("WALK")
+                && name != "WALK_CONTRADICTED"
+                && !step.contains(':'));
+        // An index without a condition on its first column is read from end to end.
+        let is_index = step.starts_with("Index") && step.contains(" using ") || step.starts_with("Bitmap Index Scan");
+        let condition = plan.get(number + 1).map_or("", |next| next.trim_start());
+        let first_column = if name == "DUE" { "due_us" } else { "tenant" };
+        let is_bounded = condition.starts_with("Index Cond:") && condition.contains(first_column);
+        // One row, from the end that is wanted.
+        if is_bad || (is_index && !is_bounded && name != "NEXT_DUE") {
+            found.push(format!("{name}: {step}\n{}", plan.join("\n")));
+        }
+    }
+    if !plan.iter().any(|line| line.contains("Index")) {
+        found.push(format!("{name}: no index is used\n{}", plan.join("\n")));
+    }
+    found
+}
+
+async fn all_faults(store: &PostgresStore) -> Vec<String> {
+    let mut connection = store.pool().acquire().await.unwrap();
+    let mut found = Vec::new();
+    for (name, statement) in sql::ALL {
+        if !NO_INDEX.contains(name) {
+            found.extend(faults(name, &plan(&mut connection, name, statement).await));
+        }
+    }
+    found
+}
+
+/// 20,000 effects of two tenants with 50,000 revisions; 6,000 are open, 3,000 of them with a deadline.
+const FILL: &str = "
+INSERT INTO entries (tenant, effect, revision, state, created_us, run_id, session_id, intent, life, entry, prev_hash, hash)
+SELECT 'tenant ' || n % 2, md5(n::text)::uuid, r, CASE WHEN r = 1 THEN 2 ELSE 8 END,
+  CASE WHEN r = 1 THEN n END, CASE WHEN r = 1 THEN 'run ' || n % 40 END, CASE WHEN r = 1 THEN 'session ' || n % 90 END,
+  CASE WHEN r = 1 THEN '{}' END, repeat('x', 300), repeat('y', 300), '', ''
+FROM generate_series(1, 20000) n, generate_series(1, 1 + n % 4) r;
+INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us, contradicted, tool,
+  run_id, session_id)
+SELECT 'tenant ' || n % 2, md5(n::text)::uuid, 1 + n % 4, 2 + n % 6, 1, CASE WHEN n % 2 = 0 THEN 4000000000000000 + n END,
+  CASE WHEN n % 3 = 0 THEN md5('d' || n)::uuid END, n, n % 500 = 0, 'tool ' || n % 7, 'run', 'session'
+FROM generate_series(1, 6000) n;
+INSERT INTO tools SELECT 'tenant ' || n % 2, 'tool ' || n, 1, 1, false, false FROM generate_series(1, 2000) n;
+INSERT INTO tool_revisions SELECT tenant, name, 1, '{}', 0, 'me' FROM tools;
+ANALYZE entries, open_effects, tools, tool_revisions";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hot_statements_go_by_index_whatever_the_tables_look_like() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    let url = postgres::fresh_database().unwrap();
+    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let empty = all_faults(&store).await;
+    sqlx::raw_sql(FILL).execute(store.pool()).await.unwrap();
+    let full = all_faults(&store).await;
+    assert!(empty.is_empty(), "on empty tables:\n{}", empty.join("\n\n"));
+    assert!(full.is_empty(), "on full tables:\n{}", full.join("\n\n"));
+    // All is settled, the pages are still there, and the planner believes that no row ever will be.
+    for statement in ["DELETE FROM open_effects", "ANALYZE open_effects"] {
+        sqlx::raw_sql(statement).execute(store.pool()).await.unwrap();
+    }
+    let mut emptied = all_faults(&store).await;
+    // A page of a list then reads and sorts what is open of one tenant.
+    emptied.retain(|fault| !fault.starts_with("WALK_OPEN: Sort"));
+    assert!(emptied.is_empty(), "on emptied tables:\n{}", emptied.join("\n\n"));
+    store.close().await;
+}
+
+/// A sweep looks at what is due, not at everything that will be due one day.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_with_nothing_due_touches_few_rows() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    let url = postgres::fresh_database().unwrap();
+    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    sqlx::raw_sql(FILL).execute(store.pool()).await.unwrap();
+    let statement = sql::ALL.iter().find(|(name, _)| *name == "DUE").unwrap().1.replace("$1", "256");
+    let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {statement}"));
+    let plan: Vec<String> =
+        sqlx::raw_sql(explain).fetch_all(store.pool()).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let removed = plan.iter().find(|line| line.contains("Rows Removed by Filter"));
+    assert!(removed.is_none(), "{}", plan.join("\n"));
+    store.close().await;
+}
