@@ -14,8 +14,8 @@ both_stores!(
     words_of_the_parser_do_not_let_values_through,
     bodies_over_1_mib_get_their_answer,
     a_held_effect_can_be_waited_for,
-    one_of_the_held_twins_is_released,
     headers_that_stand_twice_do_not_choose,
+    a_claim_id_of_two_attempts_ago_is_not_granted_again,
     an_equal_registration_in_other_words_changes_nothing,
     any_known_revision_is_not_sent_again,
     faults_of_a_query_name_their_parameter,
@@ -184,19 +184,6 @@ async fn a_held_effect_can_be_waited_for(store: StoreUnderTest) {
     waited.expect(200).state("intent_recorded").directive("claim");
 }
 
-/// Two effects were held for the same first one. When it settles, one of them is let go; the other
-/// repeats an unresolved act still.
-async fn one_of_the_held_twins_is_released(store: StoreUnderTest) {
-    let api = store.tenant();
-    tool(&api, json!({ "effect": "external", "on_suspected_duplicate": "hold" })).await;
-    let first = api.intent(&same("first")).await.expect(201).directive("dispatch");
-    api.intent(&same("second")).await.expect(201).directive("authorize");
-    api.intent(&same("third")).await.expect(201).directive("authorize");
-    api.outcome("first", &bodies::failed(&first)).await.expect(200).state("failed");
-    api.intent(&same("second")).await.expect(200).directive("dispatch");
-    api.intent(&same("third")).await.expect(200).directive("authorize");
-}
-
 /// Two different values of a header that decides something are no value to decide by (law 1).
 async fn headers_that_stand_twice_do_not_choose(store: StoreUnderTest) {
     let api = store.tenant();
@@ -208,6 +195,20 @@ async fn headers_that_stand_twice_do_not_choose(store: StoreUnderTest) {
     let call = api.call("POST", "/api/effects/op/cancel").header("if-match", "\"1\"").header("if-match", "\"2\"");
     call.send().await.problem(400, "invalid-request").faults_at(&["header:If-Match"]);
     assert_eq!(api.get("op").await.state("intent_recorded").revision(), 1);
+}
+
+/// A claim id is of one attempt. That of an attempt before the last comes from a request that was on
+/// its way for long, or from a process that has acted: neither may act now.
+async fn a_claim_id_of_two_attempts_ago_is_not_granted_again(store: StoreUnderTest) {
+    let api = store.tenant();
+    external(&api).await;
+    let first = bodies::claiming("op", TOOL);
+    let granted = api.intent(&first).await.expect(201).directive("dispatch");
+    api.outcome("op", &bodies::not_sent(&granted)).await.expect(200);
+    let granted = api.dispatch("op", &bodies::claim()).await.expect(200).directive("dispatch");
+    api.outcome("op", &bodies::not_sent(&granted)).await.expect(200);
+    let again = api.intent(&first).await.expect(200).state("safe_to_retry").directive("claim");
+    assert_eq!(again.at("/attempt"), 2);
 }
 
 /// What a GET answers can be PUT again: defaults that are spelled out change nothing, and make no
