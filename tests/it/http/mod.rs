@@ -3,6 +3,7 @@
 mod approvals;
 mod auth;
 mod batches;
+mod breaches;
 mod cancel;
 mod claims;
 mod connections;
