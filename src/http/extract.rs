@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -93,10 +93,23 @@ impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for Query<T> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Self(query)),
             // Names of parameters may be repeated; their values never are.
-            Err(_) => Err(Problem::new(ProblemType::InvalidRequest, "The query has faults.")
-                .fault("query", "has an unknown or repeated parameter, or a value of the wrong type")),
+            Err(rejection) => Err(Problem::new(ProblemType::InvalidRequest, "The query has faults.").fault(
+                &query_pointer(&rejection),
+                "has an unknown or repeated parameter, or a value of the wrong type",
+            )),
         }
     }
+}
+
+/// Every query parameter of this API.
+const PARAMETERS: [&str; 10] =
+    ["state", "tool", "target", "run_id", "session_id", "worker", "contradicted", "updated_before", "limit", "cursor"];
+
+/// The parameter at fault: the error's text begins with its name, which is told if it is one of ours.
+fn query_pointer(rejection: &axum::extract::rejection::QueryRejection) -> String {
+    let source = std::error::Error::source(rejection).map(ToString::to_string).unwrap_or_default();
+    let name = source.split(": ").next().unwrap_or_default();
+    if PARAMETERS.contains(&name) { format!("query:{name}") } else { "query".to_owned() }
 }
 
 /// A JSON body: of the right type, within the limit, without duplicate or unknown members.
@@ -269,7 +282,7 @@ fn reason_of(error: &serde_json::Error) -> String {
 ///
 /// # Errors
 /// It stands more than once.
-pub fn only_one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Problem> {
+pub fn only_one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Problem> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
@@ -284,7 +297,7 @@ pub fn only_one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<
 /// # Errors
 /// The header is there and is not one strong entity tag of this service.
 pub fn if_match(headers: &HeaderMap) -> Result<Option<u32>, Problem> {
-    let Some(value) = only_one(headers, &header::IF_MATCH)? else { return Ok(None) };
+    let Some(value) = only_one(headers, "If-Match")? else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     let revision = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).and_then(|text| text.parse().ok());
     revision.map(Some).ok_or_else(|| {

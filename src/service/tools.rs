@@ -47,7 +47,7 @@ impl Service {
             let row = self.engine().store().tool(&caller.tenant, name).await?;
             check_revision(row.as_ref(), expected_revision)?;
             let known = row.as_ref().filter(|row| !row.deleted);
-            let same_spec = known.is_some_and(|row| row.spec == text);
+            let same_spec = known.is_some_and(|row| row.spec == text || says_the_same(&row.spec, &spec));
             if let (Some(row), true) = (known, same_spec)
                 && row.paused == paused
             {
@@ -190,6 +190,16 @@ impl Service {
             }
         }
     }
+}
+
+/// Whether a registration says the same in other words: defaults written out, or left out.
+fn says_the_same(stored: &str, spec: &ToolSpec) -> bool {
+    let written_out = |spec: &ToolSpec| ToolSpec {
+        verification: Some(spec.verification_rule(spec.effect)),
+        on_suspected_duplicate: Some(spec.duplicate_rule(spec.effect)),
+        ..spec.clone()
+    };
+    serde_json::from_str::<ToolSpec>(stored).is_ok_and(|stored| written_out(&stored) == written_out(spec))
 }
 
 fn check_revision(row: Option<&ToolRow>, expected: Option<u32>) -> Result<(), ServiceError> {

@@ -184,8 +184,7 @@ fn check_arguments(body: &IntentBody, faults: &mut Faults) -> Result<Arguments, 
 /// # Errors
 /// The header is not readable text.
 pub fn idempotency_key(headers: &axum::http::HeaderMap) -> Result<Option<String>, Problem> {
-    let name = axum::http::HeaderName::from_static("idempotency-key");
-    let Some(value) = only_one(headers, &name)? else { return Ok(None) };
+    let Some(value) = only_one(headers, "Idempotency-Key")? else { return Ok(None) };
     let faulty = |reason: &str| {
         Problem::new(ProblemType::InvalidRequest, "A header has a fault.").fault("header:Idempotency-Key", reason)
     };

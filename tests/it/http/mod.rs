@@ -3,7 +3,6 @@
 mod approvals;
 mod auth;
 mod batches;
-mod breaches;
 mod cancel;
 mod claims;
 mod connections;
@@ -13,6 +12,7 @@ mod intents;
 mod late;
 mod leases;
 mod lists;
+mod mended;
 mod outcomes;
 mod reads;
 mod replicas;

@@ -1,5 +1,4 @@
-//! What the contract asks for and the service does not do yet. Each test names what it expects; when
-//! the service is mended, the test moves to the file of its subject.
+//! What tests once found broken, kept as found: each names what the contract asks for.
 
 use serde_json::{Value, json};
 
