@@ -105,10 +105,10 @@ impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for Query<T> {
 const PARAMETERS: [&str; 10] =
     ["state", "tool", "target", "run_id", "session_id", "worker", "contradicted", "updated_before", "limit", "cursor"];
 
-/// The parameter at fault: the error's text begins with its name, which is told if it is one of ours.
+/// The parameter at fault: the library's text has its name behind the first colon, which is told if it is one of ours.
 fn query_pointer(rejection: &axum::extract::rejection::QueryRejection) -> String {
-    let source = std::error::Error::source(rejection).map(ToString::to_string).unwrap_or_default();
-    let name = source.split(": ").next().unwrap_or_default();
+    let text = rejection.body_text();
+    let name = text.split(": ").nth(1).unwrap_or_default();
     if PARAMETERS.contains(&name) { format!("query:{name}") } else { "query".to_owned() }
 }
 

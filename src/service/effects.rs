@@ -13,6 +13,7 @@ use crate::domain::command::{Claim, Command, Outcome, Propose};
 use crate::domain::ids::{EffectKey, Name};
 use crate::domain::receipt::Verification;
 use crate::domain::state::{Directive, EffectClass};
+use crate::engine::waiters::Ticket;
 use crate::engine::{Decided, EngineError};
 use crate::support::random_id;
 
@@ -226,14 +227,18 @@ impl Service {
         let ticket = self.engine().waiters().register(key).ok_or(EngineError::TooManyWaiters)?;
         // A held effect moves when the one that it is held for does.
         let held_for = decided.record.life.approval.as_ref().and_then(|approval| approval.held_for.as_ref());
-        let first = held_for.map_or_else(|| key.clone(), |first| EffectKey::of(&key.tenant, first));
-        let other = self.engine().waiters().register(&first).ok_or(EngineError::TooManyWaiters)?;
+        let other = match held_for.map(|first| EffectKey::of(&key.tenant, first)) {
+            Some(first) => Some(self.engine().waiters().register(&first).ok_or(EngineError::TooManyWaiters)?),
+            None => None,
+        };
         loop {
             let mut changed = std::pin::pin!(ticket.changed());
             // From here on no change is missed, also between this look and the wait.
             changed.as_mut().enable();
-            let mut first_changed = std::pin::pin!(other.changed());
-            first_changed.as_mut().enable();
+            let mut first_changed = std::pin::pin!(other.as_ref().map(Ticket::changed));
+            if let Some(first_changed) = first_changed.as_mut().as_pin_mut() {
+                first_changed.enable();
+            }
             let decided = ask().await?;
             ticket.saw(decided.record.life.revision);
             if !is_pending(&decided) {
@@ -241,7 +246,10 @@ impl Service {
             }
             tokio::select! {
                 () = changed => {}
-                () = first_changed => {}
+                () = async { match first_changed.as_pin_mut() {
+                    Some(first_changed) => first_changed.await,
+                    None => std::future::pending().await,
+                } } => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(decided),
                 () = self.stopping.cancelled() => return Ok(decided),
             }
