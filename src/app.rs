@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::config::{self, Config};
 use crate::domain::ids::Name;
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
-use crate::http::state::{AppState, Bounds};
+use crate::http::state::{Bounds, Shared};
 use crate::service::Service;
 use crate::service::keys::DataKey;
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
@@ -141,15 +142,15 @@ impl App {
             .await
             .map_err(|source| AppError::Listen { address: config.listen, source })?;
         let address = listener.local_addr().map_err(AppError::Serve)?;
-        let state = AppState {
+        let state = Arc::new(Shared {
             service,
             auth,
             metrics,
             bounds: Bounds { request_timeout: config.request_timeout, max_in_flight: config.max_in_flight },
-            in_flight: Arc::default(),
+            in_flight: AtomicUsize::new(0),
             stopping: stopping.clone(),
             base_path: config.base_path.as_str().into(),
-        };
+        });
         let listener = listener.tap_io(|stream| {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY is refused");

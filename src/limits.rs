@@ -57,8 +57,6 @@ pub const ATTEMPTS: u32 = 1_000;
 pub const APPROVALS_MAX: u32 = 16;
 /// Largest tool registration, as stored.
 pub const TOOL_BYTES: usize = 128 * 1024;
-/// Most tools of one tenant.
-pub const TOOLS_PER_TENANT: usize = 10_000;
 /// Most changes in one commit.
 pub const COMMIT_CHANGES: usize = 256;
 /// Most changes that may queue for a commit; more are refused with `capacity`.

@@ -22,7 +22,7 @@ pub(super) struct HealthArgs {
 
 pub(super) async fn run(args: &HealthArgs) -> ExitCode {
     let base = args.url.clone().unwrap_or_else(|| format!("http://{}", reachable(args.listen)));
-    let client = match reqwest::Client::builder().timeout(Duration::from_secs(5)).build() {
+    let client = match reqwest::Client::builder().timeout(Duration::from_secs(5)).no_proxy().build() {
         Ok(client) => client,
         Err(error) => return fail(&format!("no client: {error}")),
     };

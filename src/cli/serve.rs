@@ -46,7 +46,7 @@ async fn serve(config: Config) -> ExitCode {
 }
 
 /// Ends at the first SIGTERM or interrupt.
-async fn signal() {
+pub(super) async fn signal() {
     let interrupt = tokio::signal::ctrl_c();
     let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
         drop(interrupt.await);

@@ -22,7 +22,7 @@ pub struct ServeArgs {
     /// Directory for the embedded database and the keys of --dev [default: ./actonce-data]
     #[arg(long, env = "ACTONCE_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<String>,
-    /// Prefix of all paths, such as /cayu [default: none]
+    /// Prefix of all paths, such as /actonce [default: none]
     #[arg(long, env = "ACTONCE_BASE_PATH", value_name = "PREFIX")]
     pub base_path: Option<String>,
     /// Configuration file (TOML)

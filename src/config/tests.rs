@@ -88,7 +88,7 @@ fn defaults_are_the_documented_ones() {
 #[test]
 fn every_flag_has_its_variable_and_its_place_in_the_file() {
     let content = [
-        "listen = '127.0.0.1:9000'\ndata_dir = '/data'\nbase_path = 'cayu/'\ndev = false",
+        "listen = '127.0.0.1:9000'\ndata_dir = '/data'\nbase_path = 'actonce/'\ndev = false",
         "log_format = 'pretty'\nlog = 'warn'",
         "database_url = 'postgres://me:hunter2@db/actonce'\ndata_key_file = ''\nad_hoc_tools = ['a,b', 'c']",
         "adapter_allow_http = true\nadapter_allow_networks = '127.0.0.0/8, fd00::/8'\nrequest_timeout_seconds = 5",
@@ -117,7 +117,7 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
     }
     let config = load_file(&content, &[]);
     let config = config.unwrap();
-    assert_eq!((config.base_path.as_str(), config.log.as_str()), ("/cayu", "warn"));
+    assert_eq!((config.base_path.as_str(), config.log.as_str()), ("/actonce", "warn"));
     assert!(config.ad_hoc_tools.allows(&Tenant::new("a,b").unwrap()));
     assert!(!config.ad_hoc_tools.allows(&Tenant::new("a").unwrap()));
     assert_eq!(config.adapters.allow_networks.len(), 2);

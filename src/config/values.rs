@@ -40,7 +40,7 @@ pub(super) fn base_path(text: &str) -> Result<String, &'static str> {
     if inner.len() <= 256 && inner.split('/').all(fine) {
         Ok(format!("/{inner}"))
     } else {
-        Err("must be a path such as /cayu, of letters, digits and - . _ ~, at most 256 bytes")
+        Err("must be a path such as /actonce, of letters, digits and - . _ ~, at most 256 bytes")
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn base_paths_are_brought_to_one_form() {
-        for text in ["/cayu", "cayu", "/cayu/", " /cayu// "] {
-            assert_eq!(base_path(text).as_deref(), Ok("/cayu"), "{text}");
+        for text in ["/actonce", "actonce", "/actonce/", " /actonce// "] {
+            assert_eq!(base_path(text).as_deref(), Ok("/actonce"), "{text}");
         }
         assert_eq!(base_path("/a/b/").as_deref(), Ok("/a/b"));
         assert_eq!(base_path("/").as_deref(), Ok(""));

@@ -1,7 +1,8 @@
 //! Journal entries: append-only, one per revision, hash-chained per effect (protocol §10).
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::canonical::Sha256Digest;
@@ -69,28 +70,37 @@ pub enum EventKind {
 }
 
 /// One event of a journal entry: a name and public facts, never content (law 11).
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// The name.
-    #[serde(rename = "type")]
     pub kind: EventKind,
-    /// Public facts.
-    #[serde(flatten)]
-    pub facts: Map<String, Value>,
+    /// Public facts, in the order they are told.
+    pub facts: Vec<(&'static str, Value)>,
 }
 
 impl Event {
     /// An event without facts.
     #[must_use]
-    pub fn new(kind: EventKind) -> Self {
-        Self { kind, facts: Map::new() }
+    pub const fn new(kind: EventKind) -> Self {
+        Self { kind, facts: Vec::new() }
     }
 
     /// The same with one fact more.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.facts.insert(name.to_owned(), value.into());
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.facts.push((name, value.into()));
         self
+    }
+}
+
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.facts.len().saturating_add(1)))?;
+        map.serialize_entry("type", &self.kind)?;
+        for (name, value) in &self.facts {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
     }
 }
 

@@ -6,6 +6,7 @@ pub mod decide;
 pub mod fault;
 pub mod ids;
 pub mod journal;
+pub mod object;
 pub mod receipt;
 pub mod record;
 pub mod refusal;

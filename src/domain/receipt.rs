@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::canonical::{self, Sha256Digest};
@@ -22,6 +23,17 @@ pub enum ReceiptOutcome {
     Completed,
     /// The downstream refused or failed it.
     Failed,
+}
+
+impl ReceiptOutcome {
+    /// The word of the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// Downstream evidence about the attempted operation, bound to its operation id and target.
@@ -56,10 +68,10 @@ pub struct Receipt {
     #[schema(value_type = Vec<serde_json::Value>)]
     pub artifacts: Vec<Box<RawValue>>,
     /// Versions of the resources it changed.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "each_key_once")]
     pub resource_versions: BTreeMap<String, String>,
     /// Digests, signatures and the like.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "each_key_once")]
     pub integrity: BTreeMap<String, String>,
     /// When the downstream was seen to say so.
     #[schema(value_type = String, format = DateTime)]
@@ -67,6 +79,27 @@ pub struct Receipt {
     /// Who says so.
     #[schema(value_type = String)]
     pub source: Name,
+}
+
+/// A map of texts in which no key stands twice.
+fn each_key_once<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Once;
+    impl<'de> Visitor<'de> for Once {
+        type Value = BTreeMap<String, String>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object of texts")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some((key, value)) = access.next_entry()? {
+                if map.insert(key, value).is_some() {
+                    return Err(serde::de::Error::custom("must not have a key twice"));
+                }
+            }
+            Ok(map)
+        }
+    }
+    deserializer.deserialize_map(Once)
 }
 
 fn empty_object() -> Box<RawValue> {

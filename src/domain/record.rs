@@ -292,6 +292,10 @@ pub struct Life {
     /// The newest dispatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<Dispatch>,
+    /// The claims that earlier dispatches were granted to (the first half of their digests): a claim id
+    /// is granted once, however late its request comes again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_claims: Vec<Box<str>>,
     /// When the first dispatch was granted: the downstream key's age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_dispatched_at: Option<Timestamp>,
@@ -358,6 +362,7 @@ impl Life {
             fence: 0,
             attempt: 0,
             dispatch: None,
+            past_claims: Vec::new(),
             first_dispatched_at: None,
             receipt: None,
             verification: None,

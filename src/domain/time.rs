@@ -10,6 +10,11 @@ use time::format_description::well_known::Rfc3339;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
+/// 0001-01-01T00:00:00Z and the last microsecond of the year 9999: what can be written in UTC with
+/// four digits of year.
+const FIRST_US: i64 = -62_135_596_800_000_000;
+const LAST_US: i64 = 253_402_300_799_999_999;
+
 impl Timestamp {
     /// From microseconds since the epoch.
     #[must_use]
@@ -48,36 +53,54 @@ impl Timestamp {
         u32::try_from(left.saturating_add(999_999) / 1_000_000).unwrap_or(u32::MAX)
     }
 
-    /// Parses RFC 3339; an offset is required. Precision below a microsecond is cut.
+    /// Parses RFC 3339; an offset is required. Precision below a microsecond is cut. Times outside the
+    /// years 1 to 9999 in UTC are refused.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-        i64::try_from(time.unix_timestamp_nanos() / 1_000).ok().map(Self)
+        let micros = i64::try_from(time.unix_timestamp_nanos().div_euclid(1_000)).ok()?;
+        (FIRST_US..=LAST_US).contains(&micros).then_some(Self(micros))
+    }
+}
+
+impl Timestamp {
+    /// The text, written digit by digit: every record, entry and answer has several of these.
+    fn text(self) -> [u8; 27] {
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let seconds = self.0.div_euclid(1_000_000);
+        let micros = self.0.rem_euclid(1_000_000);
+        // Beyond year 9999 the epoch stands in; no database time comes near it.
+        let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (date, clock) = (time.date(), time.time());
+        let fields = [
+            (0, 4, i64::from(date.year())),
+            (5, 2, i64::from(u8::from(date.month()))),
+            (8, 2, i64::from(date.day())),
+            (11, 2, i64::from(clock.hour())),
+            (14, 2, i64::from(clock.minute())),
+            (17, 2, i64::from(clock.second())),
+            (20, 6, micros),
+        ];
+        for (start, width, value) in fields {
+            let mut rest = value;
+            for place in text[start..][..width].iter_mut().rev() {
+                *place = b'0'.saturating_add(u8::try_from(rest.rem_euclid(10)).unwrap_or(0));
+                rest /= 10;
+            }
+        }
+        text
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.div_euclid(1_000_000);
-        let micros = self.0.rem_euclid(1_000_000);
-        let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-        let (date, clock) = (time.date(), time.time());
-        write!(
-            f,
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{micros:06}Z",
-            date.year(),
-            u8::from(date.month()),
-            date.day(),
-            clock.hour(),
-            clock.minute(),
-            clock.second(),
-        )
+        f.write_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 
@@ -100,6 +123,12 @@ mod tests {
         assert_eq!(time.to_string(), "2026-02-28T21:59:59.123456Z");
         assert_eq!(Timestamp::parse(&time.to_string()), Some(time));
         assert_eq!(Timestamp::parse("2026-02-28T23:59:59"), None);
+        assert_eq!(Timestamp::parse("9999-12-31T23:59:59-01:00"), None);
+        assert_eq!(Timestamp::parse("0000-01-01T00:00:00+01:00"), None);
+        assert_eq!(
+            Timestamp::parse("9999-12-31T23:59:59.999999Z").map(|t| t.to_string()).as_deref(),
+            Some("9999-12-31T23:59:59.999999Z")
+        );
         assert_eq!(Timestamp::from_micros(-1).to_string(), "1969-12-31T23:59:59.999999Z");
     }
 

@@ -3,11 +3,14 @@
 use std::sync::{Arc, OnceLock};
 
 use jsonschema::Validator;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::canonical;
 use super::fault::Fault;
 use super::ids::Name;
+use super::object;
 use super::state::EffectClass;
 use super::time::Timestamp;
 use crate::limits;
@@ -85,6 +88,7 @@ pub struct ReceiptSpec {
     /// Its version.
     pub schema_version: u32,
     /// A JSON Schema for `structured`; external references are refused.
+    #[serde(deserialize_with = "unambiguous")]
     #[schema(value_type = Object)]
     pub structured_schema: Value,
     /// The keys that `integrity` may have; absent: any.
@@ -93,6 +97,13 @@ pub struct ReceiptSpec {
     /// The keys that `resource_versions` may have; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version_fields: Option<Vec<String>>,
+}
+
+/// A value that every reader reads alike: see [`canonical::check`].
+fn unambiguous<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    canonical::check(&raw).map_err(|fault| serde::de::Error::custom(format_args!("must not have faults: {fault}")))?;
+    serde_json::from_str(raw.get()).map_err(|_| serde::de::Error::custom("must be JSON"))
 }
 
 impl Default for ReceiptSpec {
@@ -151,7 +162,7 @@ pub struct ToolSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The component behind the tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::optional", skip_serializing_if = "Option::is_none")]
     pub component: Option<Component>,
     /// Why a replay is harmless, in words; required for `idempotent`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -166,7 +177,7 @@ pub struct ToolSpec {
     #[serde(default)]
     pub not_sent: NotSentRule,
     /// The receipts of this tool.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::required")]
     pub receipt: ReceiptSpec,
     /// Whether a receipt must be confirmed; default: required for `external`, waived otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,7 +186,7 @@ pub struct ToolSpec {
     #[serde(default = "default_verify_deadline")]
     pub verify_deadline_seconds: u32,
     /// Who authorizes.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::required")]
     pub authorization: AuthorizationSpec,
     /// How doubt is settled.
     #[serde(default)]

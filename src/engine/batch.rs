@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::domain::ids::EffectKey;
@@ -141,39 +142,74 @@ fn lone_failure(error: StoreError) -> Result<Committed, LaneError> {
 /// What a load answers for one key.
 pub type Loaded = Result<Option<Record>, Corruption>;
 
-struct LoadJob {
-    key: EffectKey,
-    reply: oneshot::Sender<Result<Loaded, LaneError>>,
+/// A read that answers many keys at once.
+#[async_trait]
+pub trait BatchRead: Send + Sync + 'static {
+    /// The answer for one key.
+    type Answer: Send + 'static;
+
+    /// One answer per key, in order.
+    async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<Self::Answer>>;
 }
 
-/// The lane of loads.
-#[derive(Debug, Clone)]
-pub struct LoadLane {
-    jobs: mpsc::Sender<LoadJob>,
-}
+/// Reads whole records.
+#[derive(Debug)]
+pub enum Records {}
 
-impl std::fmt::Debug for LoadJob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LoadJob")
+#[async_trait]
+impl BatchRead for Records {
+    type Answer = Loaded;
+
+    async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<Loaded>> {
+        store.load(keys).await
     }
 }
 
-impl LoadLane {
+/// Reads the newest revision of each effect alone: enough to know that a record at hand is current.
+#[derive(Debug)]
+pub enum Revisions {}
+
+#[async_trait]
+impl BatchRead for Revisions {
+    type Answer = u32;
+
+    async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<u32>> {
+        store.revisions(keys).await
+    }
+}
+
+struct ReadJob<R: BatchRead> {
+    key: EffectKey,
+    reply: oneshot::Sender<Result<R::Answer, LaneError>>,
+}
+
+/// A lane of reads.
+pub struct ReadLane<R: BatchRead> {
+    jobs: mpsc::Sender<ReadJob<R>>,
+}
+
+impl<R: BatchRead> std::fmt::Debug for ReadLane<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReadLane")
+    }
+}
+
+impl<R: BatchRead> ReadLane<R> {
     /// The lane, and the loops that must be run for it.
-    pub fn new(store: Arc<dyn Store>, loops: usize) -> (Self, Vec<impl Future<Output = ()> + Send>) {
+    pub fn new(store: &Arc<dyn Store>, loops: usize) -> (Self, Vec<impl Future<Output = ()> + Send + use<R>>) {
         let (jobs, queue) = mpsc::channel(limits::COMMIT_QUEUE);
         let queue = Arc::new(Mutex::new(queue));
-        let loops = (0..loops).map(|_| run_loads(Arc::clone(&store), Arc::clone(&queue))).collect();
+        let loops = (0..loops).map(|_| run_reads::<R>(Arc::clone(store), Arc::clone(&queue))).collect();
         (Self { jobs }, loops)
     }
 
-    /// Loads one record, together with whatever else waits.
+    /// Reads for one key, together with whatever else waits.
     ///
     /// # Errors
     /// See [`LaneError`].
-    pub async fn load(&self, key: EffectKey) -> Result<Loaded, LaneError> {
+    pub async fn read(&self, key: EffectKey) -> Result<R::Answer, LaneError> {
         let (reply, answer) = oneshot::channel();
-        self.jobs.try_send(LoadJob { key, reply }).map_err(|error| match error {
+        self.jobs.try_send(ReadJob { key, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => LaneError::Full,
             mpsc::error::TrySendError::Closed(_) => LaneError::Stopped,
         })?;
@@ -181,21 +217,21 @@ impl LoadLane {
     }
 }
 
-async fn run_loads(store: Arc<dyn Store>, queue: Arc<Mutex<mpsc::Receiver<LoadJob>>>) {
-    let mut jobs: Vec<LoadJob> = Vec::with_capacity(limits::COMMIT_CHANGES);
+async fn run_reads<R: BatchRead>(store: Arc<dyn Store>, queue: Arc<Mutex<mpsc::Receiver<ReadJob<R>>>>) {
+    let mut jobs: Vec<ReadJob<R>> = Vec::with_capacity(limits::COMMIT_CHANGES);
     loop {
         if queue.lock().await.recv_many(&mut jobs, limits::COMMIT_CHANGES).await == 0 {
             return;
         }
         let keys: Vec<EffectKey> = jobs.iter().map(|job| job.key.clone()).collect();
-        let mut result = store.load(&keys).await;
+        let mut result = R::read(store.as_ref(), &keys).await;
         if result.as_ref().is_err_and(StoreError::is_broken_connection) {
-            result = store.load(&keys).await;
+            result = R::read(store.as_ref(), &keys).await;
         }
         match result {
             Ok(found) => {
-                for (job, loaded) in jobs.drain(..).zip(found) {
-                    drop(job.reply.send(Ok(loaded)));
+                for (job, answer) in jobs.drain(..).zip(found) {
+                    drop(job.reply.send(Ok(answer)));
                 }
             }
             Err(error) => {

@@ -22,7 +22,7 @@ use crate::domain::state::{Directive, State};
 use crate::domain::tool::{DuplicateRule, Tool};
 use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
-use batch::{CommitLane, LaneError, LoadLane};
+use batch::{CommitLane, LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
 use tools::Tools;
 use waiters::Waiters;
@@ -112,7 +112,8 @@ impl AdHocTools {
 pub struct Engine {
     store: Arc<dyn Store>,
     commits: CommitLane,
-    loads: LoadLane,
+    loads: ReadLane<Records>,
+    revisions: ReadLane<Revisions>,
     cache: Cache<Uuid, Arc<Record>>,
     clock: Arc<DatabaseClock>,
     tools: Tools,
@@ -140,15 +141,20 @@ impl Engine {
     ) -> Result<(Arc<Self>, Vec<futures_util::future::BoxFuture<'static, ()>>), StoreError> {
         let clock = Arc::new(DatabaseClock::start(store.as_ref()).await?);
         let (commits, commit_loop) = CommitLane::new(Arc::clone(&store));
-        let (loads, load_loops) = LoadLane::new(Arc::clone(&store), 3);
+        let (loads, load_loops) = ReadLane::new(&store, 2);
+        let (revisions, revision_loops) = ReadLane::new(&store, 2);
         let mut loops: Vec<futures_util::future::BoxFuture<'static, ()>> = vec![Box::pin(commit_loop)];
         for load_loop in load_loops {
             loops.push(Box::pin(load_loop));
+        }
+        for revision_loop in revision_loops {
+            loops.push(Box::pin(revision_loop));
         }
         let engine = Self {
             tools: Tools::new(Arc::clone(&store), ad_hoc_name),
             commits,
             loads,
+            revisions,
             cache: Cache::builder()
                 .max_capacity(CACHE_BYTES)
                 .weigher(|_, record: &Arc<Record>| {
@@ -216,7 +222,14 @@ impl Engine {
         let mut record = self.cache.get(&key.effect).map(|record| (record, Source::Cache));
         for _ in 0..limits::COMMIT_RETRIES {
             let Some((known, source)) = record else {
-                let tool = self.tool_for(tenant, &propose.tool).await?;
+                let tool = match self.tool_for(tenant, &propose.tool).await {
+                    Ok(tool) => tool,
+                    Err(error) => {
+                        // A known effect is known by its own tool, whatever is registered now.
+                        record = self.known_or(&key, error).await?;
+                        continue;
+                    }
+                };
                 let context = Context {
                     now: self.clock.now(),
                     principal: principal.clone(),
@@ -224,6 +237,11 @@ impl Engine {
                     current: Some(tool),
                 };
                 let decision = decide::propose(None, &propose, &context);
+                if let Err(refusal) = decision.answer {
+                    let error = EngineError::Refused { refusal, record: None };
+                    record = self.known_or(&key, error).await?;
+                    continue;
+                }
                 if let Some(decided) = self.carry_out_new(&key, decision, context).await? {
                     return Ok(decided);
                 }
@@ -280,7 +298,16 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn read(&self, key: &EffectKey, principal: &Name) -> Result<Decided, EngineError> {
-        let record = self.reload(key).await?.ok_or(Refusal::NotFound)?;
+        let record = match self.current(key).await? {
+            Some(record) => record,
+            None => self.reload(key).await?.ok_or(Refusal::NotFound)?,
+        };
+        if record.life.state == State::Proposed
+            && record.life.approval.as_ref().is_some_and(|approval| approval.held_for.is_some())
+        {
+            // The end of a hold shows itself to whoever looks.
+            return self.apply(key, principal, Command::Expire { hold_released: false }).await;
+        }
         let context = self.context(&record, principal).await?;
         let answer = Answer { owns_dispatch: false, replayed: record.life.state.is_terminal() };
         Ok(Decided { record, answer, context, created: false })
@@ -304,6 +331,15 @@ impl Engine {
         // backwards for that.
         let now = self.clock.now().max(record.life.updated_at);
         Ok(Context { now, principal: principal.clone(), tool, current })
+    }
+
+    /// The effect, if it is there; otherwise the reason why it can't be made.
+    async fn known_or(
+        &self,
+        key: &EffectKey,
+        error: EngineError,
+    ) -> Result<Option<(Arc<Record>, Source)>, EngineError> {
+        self.reload(key).await?.map(|record| Some((record, Source::Store))).ok_or(error)
     }
 
     async fn tool_for(&self, tenant: &Tenant, name: &Name) -> Result<Arc<Tool>, EngineError> {
@@ -349,8 +385,19 @@ impl Engine {
         Ok(())
     }
 
+    /// The record at hand, if the store's newest revision is its own. A live lease can end later
+    /// without a revision, so a dispatched effect is always loaded.
+    async fn current(&self, key: &EffectKey) -> Result<Option<Arc<Record>>, EngineError> {
+        let Some(record) = self.cache.get(&key.effect) else { return Ok(None) };
+        if record.life.state == State::Dispatched {
+            return Ok(None);
+        }
+        let newest = self.revisions.read(key.clone()).await?;
+        Ok((newest == record.life.revision).then_some(record))
+    }
+
     async fn reload(&self, key: &EffectKey) -> Result<Option<Arc<Record>>, EngineError> {
-        let record = self.loads.load(key.clone()).await??.map(Arc::new);
+        let record = self.loads.read(key.clone()).await??.map(Arc::new);
         if let Some(record) = &record {
             self.cache.insert(key.effect, Arc::clone(record));
         }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
-use http_body_util::{BodyExt as _, Limited};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::problem::{Problem, ProblemType};
 use super::state::AppState;
@@ -17,6 +18,8 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::Name;
 use crate::limits;
 
+/// How much more than the limit is read, and dropped, so that the refusal reaches its client.
+const DRAIN_BYTES: usize = 8 * 1024 * 1024;
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -86,7 +89,6 @@ pub struct Query<T>(pub T);
 impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for Query<T> {
     type Rejection = Problem;
 
-    #[expect(clippy::disallowed_types, reason = "its rejection is mapped here")]
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Problem> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Self(query)),
@@ -107,6 +109,31 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Json<T> {
     async fn from_request(request: Request, _: &AppState) -> Result<Self, Problem> {
         let bytes = read_json(request, limits::BODY_BYTES).await?;
         parse(&bytes).map(Self)
+    }
+}
+
+/// The items of a batch, not parsed yet: a fault in one is that one's alone.
+#[derive(Debug, Clone)]
+pub struct Batch(pub Vec<Box<RawValue>>);
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchBody {
+    items: Vec<Box<RawValue>>,
+}
+
+impl FromRequest<AppState> for Batch {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &AppState) -> Result<Self, Problem> {
+        let bytes = read_json(request, limits::BATCH_BODY_BYTES).await?;
+        let body: BatchBody = parse(&bytes)?;
+        if body.items.len() > limits::BATCH_ITEMS {
+            return Err(Problem::new(ProblemType::TooLarge, "A batch may have at most 200 items.")
+                .with("limit_items", limits::BATCH_ITEMS)
+                .fault("/items", "has too many items"));
+        }
+        Ok(Self(body.items))
     }
 }
 
@@ -141,18 +168,27 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
         Problem::new(ProblemType::TooLarge, format!("The body may have at most {limit} bytes."))
             .with("limit_bytes", limit)
     };
-    let announced = request
-        .headers()
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|text| text.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > limit) {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await {
+    let mut body = request.into_body();
+    let mut bytes = Vec::new();
+    let mut seen = 0_usize;
+    let collect = async {
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            seen = seen.saturating_add(data.len());
+            if seen <= limit {
+                bytes.extend_from_slice(&data);
+            } else if seen > limit.saturating_add(DRAIN_BYTES) {
+                break;
+            }
+        }
+        Ok::<(), axum::Error>(())
+    };
+    match tokio::time::timeout(BODY_TIMEOUT, collect).await {
+        // What is over the limit was read to its end and dropped: a client that is still sending
+        // would not read the answer.
+        _ if seen > limit => Err(too_large()),
         Err(_) => Err(Problem::new(ProblemType::RequestTimeout, "The body did not arrive in time.")),
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Ok(())) => Ok(Bytes::from(bytes)),
         Ok(Err(_)) => Err(Problem::new(ProblemType::InvalidRequest, "The body could not be read.")
             .fault("", "broke off or is not framed as HTTP asks")),
     }
@@ -164,8 +200,14 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Parses a body. The fast path parses once; a fault is looked for again, to be pointed at.
-pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// Parses a body, which is an object. The fast path parses once; a fault is looked for again, to be
+/// pointed at.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // serde takes an array for a struct; nobody who sends one means it.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::new(ProblemType::InvalidRequest, "The body has faults; nothing was stored.")
+            .fault("", "must be an object"));
+    }
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
     }
@@ -211,7 +253,8 @@ fn reason_of(error: &serde_json::Error) -> String {
                 "has a member twice".to_owned()
             } else if let Some(rest) = text.strip_prefix("missing field `") {
                 format!("lacks the member `{}`", rest.trim_end_matches('`'))
-            } else if let Some((_, expected)) = text.split_once(", expected ") {
+            } else if let Some((_, expected)) = text.rsplit_once(", expected ") {
+                // What was sent stands before; the last part is the library's own.
                 format!("must be {expected} ({place})")
             } else if text.starts_with("must ") || text.starts_with("is ") {
                 text.to_owned()
@@ -222,12 +265,26 @@ fn reason_of(error: &serde_json::Error) -> String {
     }
 }
 
+/// The value of a header that may stand once.
+///
+/// # Errors
+/// It stands more than once.
+pub fn only_one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(Problem::new(ProblemType::InvalidRequest, "A header has a fault.")
+            .fault(&format!("header:{name}"), "is given more than once"));
+    }
+    Ok(first)
+}
+
 /// The revision that `If-Match` names.
 ///
 /// # Errors
 /// The header is there and is not one strong entity tag of this service.
 pub fn if_match(headers: &HeaderMap) -> Result<Option<u32>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let Some(value) = only_one(headers, &header::IF_MATCH)? else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     let revision = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).and_then(|text| text.parse().ok());
     revision.map(Some).ok_or_else(|| {

@@ -24,6 +24,8 @@ use state::AppState;
 fn documented() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(openapi::Document::openapi())
         .routes(routes!(api::intents::record_intent))
+        .routes(routes!(api::batch::record_intents))
+        .routes(routes!(api::batch::report_outcomes))
         .routes(routes!(api::lists::list_effects))
         .routes(routes!(api::effects::read_effect))
         .routes(routes!(api::intents::claim_dispatch))
@@ -44,7 +46,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::meta::openapi))
 }
 
-/// The OpenAPI document.
+/// The `OpenAPI` document.
 #[must_use]
 pub fn document() -> utoipa::openapi::OpenApi {
     documented().to_openapi()
@@ -60,7 +62,7 @@ pub fn router(state: AppState) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found);
     let routes = if base.is_empty() { routes } else { routes.clone().nest(&base, routes) };
-    routes.layer(axum::middleware::from_fn_with_state(state.clone(), edge::edge)).with_state(state)
+    routes.layer(axum::middleware::from_fn_with_state(std::sync::Arc::clone(&state), edge::edge)).with_state(state)
 }
 
 /// The browsable reference, served from this process alone.

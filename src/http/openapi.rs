@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, made from the handlers.
+//! The `OpenAPI` 3.1 document, made from the handlers.
 
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToResponse};

@@ -19,9 +19,11 @@ pub struct Bounds {
     pub max_in_flight: usize,
 }
 
+/// What all handlers are given: one pointer to copy per request.
+pub type AppState = Arc<Shared>;
+
 /// Shared by all handlers.
-#[derive(Clone)]
-pub struct AppState {
+pub struct Shared {
     /// The use cases.
     pub service: Arc<Service>,
     /// Verifies tokens.
@@ -31,15 +33,15 @@ pub struct AppState {
     /// Bounds.
     pub bounds: Bounds,
     /// Requests in flight.
-    pub in_flight: Arc<AtomicUsize>,
+    pub in_flight: AtomicUsize,
     /// Cancelled when the service begins to stop: readiness turns red, waits end.
     pub stopping: CancellationToken,
     /// Path in front of every route, such as `/actonce`; empty for none.
     pub base_path: Arc<str>,
 }
 
-impl std::fmt::Debug for AppState {
+impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AppState").field("bounds", &self.bounds).finish_non_exhaustive()
+        f.debug_struct("Shared").field("bounds", &self.bounds).finish_non_exhaustive()
     }
 }

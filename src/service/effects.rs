@@ -224,10 +224,16 @@ impl Service {
             return Ok(decided);
         }
         let ticket = self.engine().waiters().register(key).ok_or(EngineError::TooManyWaiters)?;
+        // A held effect moves when the one that it is held for does.
+        let held_for = decided.record.life.approval.as_ref().and_then(|approval| approval.held_for.as_ref());
+        let first = held_for.map_or_else(|| key.clone(), |first| EffectKey::of(&key.tenant, first));
+        let other = self.engine().waiters().register(&first).ok_or(EngineError::TooManyWaiters)?;
         loop {
             let mut changed = std::pin::pin!(ticket.changed());
             // From here on no change is missed, also between this look and the wait.
             changed.as_mut().enable();
+            let mut first_changed = std::pin::pin!(other.changed());
+            first_changed.as_mut().enable();
             let decided = ask().await?;
             ticket.saw(decided.record.life.revision);
             if !is_pending(&decided) {
@@ -235,6 +241,7 @@ impl Service {
             }
             tokio::select! {
                 () = changed => {}
+                () = first_changed => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(decided),
                 () = self.stopping.cancelled() => return Ok(decided),
             }

@@ -1,11 +1,13 @@
 //! The background: what becomes due, wake-ups between replicas, the clock. Safe in all replicas at
 //! once, because every write repeats what it saw.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::Service;
 use crate::domain::command::Command;
@@ -19,6 +21,10 @@ const SWEEP_MAX: Duration = Duration::from_secs(5);
 const SWEEP_MIN: Duration = Duration::from_millis(20);
 /// Effects per look.
 const SWEEP_PAGE: u32 = 256;
+/// Most effects remembered as stuck.
+const SWEEP_STUCK: u32 = 5_000;
+/// The pause of a sweep that knows of stuck effects.
+const SWEEP_STUCK_PAUSE: Duration = Duration::from_secs(1);
 /// How often the waiters are compared with the store, whatever was heard.
 const WAITER_POLL: Duration = Duration::from_secs(2);
 /// How often the database's clock is asked.
@@ -27,8 +33,9 @@ const CLOCK_REFRESH: Duration = Duration::from_secs(15);
 impl Service {
     /// Lets pass what is due, until stopped.
     pub async fn run_sweep(self: Arc<Self>, principal: Name, stop: CancellationToken) {
+        let mut stuck = HashSet::new();
         loop {
-            let pause = match self.sweep(&principal).await {
+            let pause = match self.sweep(&principal, &mut stuck).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::warn!(error = %error, "the sweep failed and is tried again");
@@ -43,21 +50,37 @@ impl Service {
         }
     }
 
-    /// One sweep. Returns how long to sleep.
-    async fn sweep(&self, principal: &Name) -> Result<Duration, EngineError> {
+    /// One sweep. Returns how long to sleep. Effects that can't be moved (a row that can't be read
+    /// back) are remembered in `stuck`: they neither hide the others nor make the sweep spin.
+    async fn sweep(&self, principal: &Name, stuck: &mut HashSet<Uuid>) -> Result<Duration, EngineError> {
         let store = self.engine().store();
         metrics::counter!("actonce_sweeps_total").increment(1);
+        let mut tried = HashSet::new();
         loop {
-            let due = store.due(SWEEP_PAGE).await?;
-            let full = due.len() == usize::try_from(SWEEP_PAGE).unwrap_or(usize::MAX);
-            let expiries = due.iter().map(|key| self.expire(key, principal));
-            let moved = futures_util::future::join_all(expiries).await.into_iter().any(|moved| moved);
-            if !(full && moved) {
+            let hidden = u32::try_from(stuck.len()).unwrap_or(SWEEP_STUCK);
+            let limit = SWEEP_PAGE.saturating_add(hidden);
+            let due = store.due(limit).await?;
+            let full = due.len() == usize::try_from(limit).unwrap_or(usize::MAX);
+            let fresh: Vec<&EffectKey> = due.iter().filter(|key| tried.insert(key.effect)).collect();
+            let moved = futures_util::future::join_all(fresh.iter().map(|key| self.expire(key, principal))).await;
+            for (key, moved) in fresh.iter().zip(&moved) {
+                if *moved {
+                    stuck.remove(&key.effect);
+                } else if stuck.len() < usize::try_from(SWEEP_STUCK).unwrap_or(0) {
+                    stuck.insert(key.effect);
+                }
+            }
+            if !full || fresh.is_empty() {
                 break;
             }
         }
         let (next, now) = store.next_due().await?;
         let planned = now.plus_micros(i64::try_from(SWEEP_MAX.as_micros()).unwrap_or(i64::MAX));
+        if !stuck.is_empty() {
+            // What is due and stuck would name the past; others are looked for soon enough.
+            self.engine().wakes().sweep_planned(planned);
+            return Ok(SWEEP_STUCK_PAUSE);
+        }
         let at = next.map_or(planned, |next| next.min(planned));
         self.engine().wakes().sweep_planned(at);
         let micros = u64::try_from(at.since(now)).unwrap_or(0);

@@ -60,8 +60,8 @@ fn refuses_value(error: &dyn DatabaseError) -> bool {
         // A number, whose low byte is the primary code: TOOBIG, CONSTRAINT, MISMATCH.
         code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 18..=20))
     } else {
-        // An SQLSTATE: data exception, integrity constraint violation.
-        code.starts_with("22") || code.starts_with("23")
+        // An SQLSTATE: data exception, integrity constraint violation, raised by a trigger.
+        code.starts_with("22") || code.starts_with("23") || code.starts_with("P0")
     }
 }
 
@@ -83,7 +83,7 @@ impl StoreError {
     #[must_use]
     pub fn is_taken_key(&self) -> bool {
         match self {
-            Self::Rejected(error) => error.as_database_error().is_some_and(|database| database.is_unique_violation()),
+            Self::Rejected(error) => error.as_database_error().is_some_and(DatabaseError::is_unique_violation),
             _ => false,
         }
     }

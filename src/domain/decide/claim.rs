@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::expire::release_hold;
 use super::propose::ask;
 use super::{AnotherTry, Answer, Change, Context, Decision, Next, another_try, check_revision, is_replay_safe};
+use crate::domain::canonical::Sha256Digest;
 use crate::domain::command::Claim;
 use crate::domain::journal::{Event, EventKind};
 use crate::domain::record::{Dispatch, Life, Record, ReviewReason};
@@ -35,11 +36,12 @@ pub(super) fn claim(
         release_hold(&mut next);
     }
     let replayed = record.life.state.is_terminal();
+    let spent = repeats_last || is_past(&next.life, wish);
     let may_grant = match next.life.state {
-        State::IntentRecorded | State::SafeToRetry => !repeats_last,
+        State::IntentRecorded | State::SafeToRetry => !spent,
         State::OutcomeUnknown => {
             let free = matches!(another_try(&next.life, context), AnotherTry::Free);
-            !repeats_last && is_replay_safe(record, context) && free
+            !spent && is_replay_safe(record, context) && free
         }
         _ => false,
     };
@@ -116,6 +118,9 @@ pub(super) fn grant(life: &mut Life, wish: &Claim, context: &Context) -> Event {
         lease_expires_at: context.now.plus_seconds(lease_seconds),
         late: false,
     };
+    if let Some(claim) = life.dispatch.as_ref().and_then(|dispatch| dispatch.claim.as_ref()) {
+        life.past_claims.push(past_claim(claim));
+    }
     life.attempt = dispatch.attempt;
     life.fence = dispatch.fence;
     life.state = State::Dispatched;
@@ -134,6 +139,16 @@ pub(super) fn grant(life: &mut Life, wish: &Claim, context: &Context) -> Event {
         .with("lease_expires_at", dispatch.lease_expires_at.to_string());
     life.dispatch = Some(dispatch);
     event
+}
+
+/// Whether an earlier dispatch was granted to this wish: whoever sends it is not about to act.
+fn is_past(life: &Life, wish: &Claim) -> bool {
+    wish.claim.as_ref().is_some_and(|claim| life.past_claims.contains(&past_claim(claim)))
+}
+
+/// 128 bits of a claim's digest.
+fn past_claim(claim: &Sha256Digest) -> Box<str> {
+    claim.hex().chars().take(32).collect()
 }
 
 /// Whether the newest dispatch was granted to this very wish: the same claim id, or the same

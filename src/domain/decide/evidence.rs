@@ -74,10 +74,8 @@ fn contradicts(next: &Next<'_>, report: &Report) -> bool {
     let committed = says == ReceiptOutcome::Completed;
     match next.life.state {
         State::Completed | State::Verifying => !committed || another_receipt,
-        State::Failed => committed,
-        State::Refused | State::Proposed | State::IntentRecorded => committed,
-        // The proof that nothing was committed is refuted.
-        State::SafeToRetry => committed,
+        // For `safe_to_retry`: the proof that nothing was committed is refuted.
+        State::Failed | State::Refused | State::Proposed | State::IntentRecorded | State::SafeToRetry => committed,
         // An earlier dispatch committed although a later one was earned by proof that it had not. Where
         // a replay is harmless the later one was no second act, as long as the downstream knows the key.
         State::Dispatched | State::OutcomeUnknown => committed && !is_replay_safe(next.record, next.context),

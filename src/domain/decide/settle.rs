@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::Next;
+use crate::domain::canonical::Sha256Digest;
 use crate::domain::command::ResultDocument;
 use crate::domain::fault::Fault;
 use crate::domain::journal::{Event, EventKind};
-use crate::domain::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
+use crate::domain::receipt::{CheckedReceipt, Receipt, ReceiptOutcome, Verification};
 use crate::domain::record::{ReceiptRef, ResultRef, ReviewReason};
 use crate::domain::refusal::Refusal;
 use crate::domain::state::State;
@@ -70,7 +71,7 @@ pub(super) fn settle(
         ReceiptOutcome::Failed => {
             next.life.executed = Some(true);
             next.enter(State::Failed, None);
-            next.event(evidence_event(EventKind::Failed, receipt).with("executed", true));
+            next.event(settled_event(EventKind::Failed, receipt).with("executed", true));
         }
         ReceiptOutcome::Completed => match verification {
             Some(verification) => verified(next, verification),
@@ -78,7 +79,7 @@ pub(super) fn settle(
                 let rule = next.context.tool.spec.verification_rule(next.record.intent.class);
                 if rule == VerificationRule::Waived {
                     next.enter(State::Completed, None);
-                    next.event(evidence_event(EventKind::Completed, receipt));
+                    next.event(settled_event(EventKind::Completed, receipt));
                 } else {
                     let spec = &next.context.tool.spec;
                     let deadline = next.context.now.plus_seconds(spec.verify_deadline_seconds);
@@ -100,29 +101,49 @@ pub(super) fn verified(next: &mut Next<'_>, verification: &Verification) {
     next.life.verification = Some(verification.clone());
     if verification.verified {
         next.enter(State::Completed, None);
-        let mut event = Event::new(EventKind::Completed);
-        if let Some(receipt) = &next.life.receipt {
-            event =
-                event.with("receipt_digest", receipt.digest.as_str()).with("receipt_id", receipt.receipt_id.as_str());
-        }
+        let event = completed_event(next);
         next.event(event);
     } else {
         next.review(ReviewReason::VerificationFailed);
     }
 }
 
+/// The terminal event of an entry that carries the receipt evidence already.
+fn settled_event(kind: EventKind, receipt: &CheckedReceipt) -> Event {
+    Event::new(kind).with("receipt_digest", receipt.digest.as_str())
+}
+
+/// `effect.completed` after a verification. The terminal entry carries the receipt evidence: it is
+/// repeated here where the receipt was recorded by an earlier entry.
+fn completed_event(next: &Next<'_>) -> Event {
+    let event = Event::new(EventKind::Completed);
+    let Some(recorded) = &next.life.receipt else { return event };
+    let earlier = next.record.receipt.as_deref().filter(|_| recorded.revision != next.life.revision);
+    match earlier.and_then(|text| serde_json::from_str::<Receipt>(text).ok()) {
+        Some(receipt) => evidence(event, &receipt, &recorded.digest),
+        None => event.with("receipt_digest", recorded.digest.as_str()),
+    }
+}
+
 /// The receipt evidence of a journal entry (protocol §6): audit evidence, not an authorization.
 pub(super) fn evidence_event(kind: EventKind, receipt: &CheckedReceipt) -> Event {
-    let body = &receipt.receipt;
-    Event::new(kind)
+    evidence(Event::new(kind), &receipt.receipt, &receipt.digest)
+}
+
+fn evidence(event: Event, receipt: &Receipt, digest: &Sha256Digest) -> Event {
+    let mut event = event
         .with("schema_version", 1)
-        .with("receipt_id", body.receipt_id.as_str())
-        .with("receipt_schema", body.schema.as_str())
-        .with("receipt_schema_version", body.schema_version)
-        .with("outcome", serde_json::to_value(body.outcome).unwrap_or_default())
-        .with("source", body.source.as_str())
-        .with("observed_at", body.observed_at.to_string())
-        .with("receipt_digest", receipt.digest.as_str())
-        .with("integrity", serde_json::to_value(&body.integrity).unwrap_or_default())
-        .with("resource_versions", serde_json::to_value(&body.resource_versions).unwrap_or_default())
+        .with("receipt_id", receipt.receipt_id.as_str())
+        .with("receipt_schema", receipt.schema.as_str())
+        .with("receipt_schema_version", receipt.schema_version)
+        .with("outcome", receipt.outcome.as_str())
+        .with("source", receipt.source.as_str())
+        .with("observed_at", receipt.observed_at.to_string())
+        .with("receipt_digest", digest.as_str());
+    for (name, map) in [("integrity", &receipt.integrity), ("resource_versions", &receipt.resource_versions)] {
+        if !map.is_empty() {
+            event = event.with(name, serde_json::to_value(map).unwrap_or_default());
+        }
+    }
+    event
 }

@@ -43,7 +43,9 @@ pub async fn read_effect(
     let tag = etag(decided.record.life.revision);
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let current = tag.to_str().unwrap_or_default();
-    if known.is_some_and(|known| known.split(',').any(|one| one.trim().trim_start_matches("W/") == current)) {
+    // RFC 9110: `*` stands for any revision; a list may have weak forms.
+    let is_current = |one: &str| matches!(one.trim().trim_start_matches("W/"), tag if tag == current || tag == "*");
+    if known.is_some_and(|known| known.split(',').any(is_current)) {
         let mut response = StatusCode::NOT_MODIFIED.into_response();
         response.headers_mut().insert(header::ETAG, tag);
         return Ok(response);

@@ -85,7 +85,6 @@ pub async fn openapi(State(state): State<AppState>) -> Result<Response, Problem>
 }
 
 /// The page of a problem type.
-#[expect(clippy::disallowed_types, reason = "a path of one plain segment can't be rejected")]
 pub async fn error_page(Path(slug): Path<String>) -> Response {
     match crate::http::pages::page(&slug) {
         Some(page) => text(page, "text/markdown; charset=utf-8"),

@@ -9,7 +9,7 @@ use crate::domain::receipt::Verification;
 use crate::http::dto::effect::{EffectDocument, respond};
 use crate::http::dto::outcome::OutcomeBody;
 use crate::http::extract::{Caller, Json, OptionalJson, PathName, if_match};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemType};
 use crate::http::state::AppState;
 
 /// Reports what came of a dispatch.
@@ -41,6 +41,10 @@ pub async fn report_outcome(
     Json(body): Json<OutcomeBody>,
 ) -> Result<Response, Problem> {
     let principal = caller.require(Scope::EffectsWrite)?;
+    if body.operation_id.as_deref().is_some_and(|id| id != operation_id.as_str()) {
+        return Err(Problem::new(ProblemType::InvalidRequest, "The request has faults; nothing was stored.")
+            .fault("/operation_id", "differs from the operation of the path"));
+    }
     let decided = state.service.outcome(principal, &operation_id, body.check()?).await?;
     Ok(respond(&decided, StatusCode::OK))
 }

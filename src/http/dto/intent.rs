@@ -8,7 +8,9 @@ use serde_json::value::RawValue;
 use super::{Faults, present};
 use crate::domain::canonical::{Canonical, Sha256Digest};
 use crate::domain::ids::Name;
+use crate::domain::object;
 use crate::domain::state::EffectClass;
+use crate::http::extract::only_one;
 use crate::http::problem::{Problem, ProblemType};
 use crate::limits;
 use crate::service::effects::{ClaimWish, IntentRequest};
@@ -91,7 +93,7 @@ pub struct IntentBody {
     #[schema(min_length = 1, max_length = 256)]
     pub profile_id: Option<String>,
     /// The wish to act at once.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::optional")]
     pub claim: Option<ClaimBody>,
 }
 
@@ -182,7 +184,8 @@ fn check_arguments(body: &IntentBody, faults: &mut Faults) -> Result<Arguments, 
 /// # Errors
 /// The header is not readable text.
 pub fn idempotency_key(headers: &axum::http::HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let name = axum::http::HeaderName::from_static("idempotency-key");
+    let Some(value) = only_one(headers, &name)? else { return Ok(None) };
     let faulty = |reason: &str| {
         Problem::new(ProblemType::InvalidRequest, "A header has a fault.").fault("header:Idempotency-Key", reason)
     };

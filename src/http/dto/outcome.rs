@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{Faults, present};
 use crate::domain::canonical::{self, Sha256Digest};
 use crate::domain::command::{Command, Outcome, Report, ResultDocument};
+use crate::domain::object;
 use crate::domain::receipt::{CheckedReceipt, Receipt, Verification};
 use crate::domain::record::{FailureEvidence, FailurePhase};
 use crate::http::problem::Problem;
@@ -42,6 +43,10 @@ pub enum OutcomeWord {
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeBody {
+    /// The operation; required in a batch, and otherwise that of the path.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 256)]
+    pub operation_id: Option<String>,
     /// The dispatch that reports.
     pub dispatch_id: Uuid,
     /// Its fence.
@@ -50,17 +55,17 @@ pub struct OutcomeBody {
     /// What it says.
     pub outcome: OutcomeWord,
     /// The evidence; required for `succeeded`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::optional")]
     pub receipt: Option<Receipt>,
     /// The fresh read, where already made.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::optional")]
     pub verification: Option<Verification>,
     /// What replays return: any JSON, over 256 KiB kept as a digest only.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
     /// How it went wrong; required for `unknown`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::optional")]
     pub failure_evidence: Option<FailureEvidence>,
 }
 

@@ -17,6 +17,7 @@ pub struct ToolView {
     registered_at: Timestamp,
     /// The registration.
     #[serde(flatten)]
+    #[schema(value_type = Object)]
     spec: ToolSpec,
 }
 

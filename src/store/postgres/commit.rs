@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 use uuid::Uuid;
 
-use super::sql;
+use super::{single, sql};
 use crate::store::rows::state_code;
 use crate::store::{ChangeSet, Committed, Renewal, Result, RevisionRow};
 
@@ -61,6 +62,18 @@ pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<C
 }
 
 async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uuid>) -> Result<()> {
+    let done = match rows {
+        [row] if !row.was_open => single::fresh(writer, row).await?,
+        [row] if row.open.is_none() && row.tool_stamp.is_none() => single::closed(writer, row).await?,
+        rows => many(writer, rows).await?,
+    };
+    for row in done {
+        applied.insert(row.try_get(0)?);
+    }
+    Ok(())
+}
+
+async fn many(writer: &PgPool, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
     let text = |pick: fn(&RevisionRow) -> Option<&str>| -> Vec<Option<&str>> { rows.iter().map(|r| pick(r)).collect() };
     let tenant: Vec<&str> = rows.iter().map(|r| r.key.tenant.as_str()).collect();
     let effect: Vec<Uuid> = rows.iter().map(|r| r.key.effect).collect();
@@ -73,21 +86,24 @@ async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uu
     let stays_open: Vec<bool> = rows.iter().map(|r| r.open.is_some()).collect();
     let fence: Vec<i32> =
         rows.iter().map(|r| r.open.as_ref().map_or(0, |o| i32::try_from(o.fence).unwrap_or(i32::MAX))).collect();
-    let due: Vec<Option<i64>> =
-        rows.iter().map(|r| r.open.as_ref().and_then(|o| o.due_at).map(|t| t.micros())).collect();
+    let due: Vec<Option<i64>> = rows
+        .iter()
+        .map(|r| r.open.as_ref().and_then(|o| o.due_at).map(crate::domain::time::Timestamp::micros))
+        .collect();
     let duplicate: Vec<Option<Uuid>> = rows.iter().map(|r| r.open.as_ref().and_then(|o| o.duplicate)).collect();
     let open_created: Vec<Option<i64>> = rows.iter().map(|r| r.open.as_ref().map(|o| o.created_at.micros())).collect();
     let contradicted: Vec<bool> = rows.iter().map(|r| r.open.as_ref().is_some_and(|o| o.contradicted)).collect();
-    let lease_seen: Vec<Option<i64>> = rows.iter().map(|r| r.lease_seen.map(|t| t.micros())).collect();
+    let lease_seen: Vec<Option<i64>> =
+        rows.iter().map(|r| r.lease_seen.map(crate::domain::time::Timestamp::micros)).collect();
     let tool_stamp: Vec<Option<i64>> = rows.iter().map(|r| r.tool_stamp.as_ref().map(|(_, stamp)| *stamp)).collect();
-    let done = sqlx::query(sql::COMMIT)
+    Ok(sqlx::query(sql::COMMIT)
         .bind(tenant)
         .bind(effect)
         .bind(revision)
         .bind(state)
         .bind(created)
-        .bind(text(|r| r.run_id.as_ref().map(|name| name.as_str())))
-        .bind(text(|r| r.session_id.as_ref().map(|name| name.as_str())))
+        .bind(text(|r| r.run_id.as_ref().map(crate::domain::ids::Name::as_str)))
+        .bind(text(|r| r.session_id.as_ref().map(crate::domain::ids::Name::as_str)))
         .bind(text(|r| r.intent.as_ref().map(|intent| &*intent.text)))
         .bind(text(|r| Some(&r.life)))
         .bind(text(|r| Some(&r.entry)))
@@ -102,19 +118,20 @@ async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uu
         .bind(duplicate)
         .bind(open_created)
         .bind(contradicted)
-        .bind(text(|r| match (&r.tool_stamp, &r.open) {
-            (Some((name, _)), _) => Some(name.as_str()),
-            (None, Some(open)) => Some(open.tool.as_str()),
-            (None, None) => None,
-        }))
+        .bind(text(tool_of))
         .bind(lease_seen)
         .bind(tool_stamp)
         .fetch_all(writer)
-        .await?;
-    for row in done {
-        applied.insert(row.try_get(0)?);
+        .await?)
+}
+
+/// The tool: guarded by its stamp, or named in the open row.
+pub(super) fn tool_of(row: &RevisionRow) -> Option<&str> {
+    match (&row.tool_stamp, &row.open) {
+        (Some((name, _)), _) => Some(name.as_str()),
+        (None, Some(open)) => Some(open.tool.as_str()),
+        (None, None) => None,
     }
-    Ok(())
 }
 
 async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) -> Result<()> {

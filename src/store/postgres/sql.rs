@@ -73,6 +73,41 @@ WITH input AS MATERIALIZED (
 )
 SELECT effect FROM changed UNION ALL SELECT effect FROM fresh";
 
+/// One new effect (or one piece of evidence on a settled one): what `ready`, `fresh` and `opened` of
+/// [`COMMIT`] do, without arrays. A lone caller pays for nothing that only a batch needs.
+pub(super) const COMMIT_FRESH: &str = "\
+WITH fresh AS (
+  INSERT INTO entries (tenant, effect, revision, state, created_us, run_id, session_id,
+    intent, life, entry, receipt, result, prev_hash, hash)
+  SELECT $1, $2, $3, $4, $5, CASE WHEN $5::int8 IS NOT NULL THEN $6::text END,
+    CASE WHEN $5::int8 IS NOT NULL THEN $7::text END, $8, $9, $10, $11, $12, $13, $14
+  WHERE ($15::int8 IS NULL OR EXISTS (
+      SELECT FROM tools t WHERE t.tenant = $1 AND t.name = $16 AND t.stamp = $15 AND NOT t.deleted))
+    AND ($17::uuid IS NULL OR NOT EXISTS (
+      SELECT FROM open_effects o WHERE o.tenant = $1 AND o.duplicate = $17))
+    AND ($5::int8 IS NOT NULL OR $3 - 1 =
+      (SELECT max(e.revision) FROM entries e WHERE e.tenant = $1 AND e.effect = $2))
+  ON CONFLICT DO NOTHING
+  RETURNING effect
+), opened AS (
+  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us, contradicted,
+    tool, run_id, session_id)
+  SELECT $1, effect, $3, $4, $18, $19, $17, $20, $21, $16, $6, $7 FROM fresh WHERE $22
+)
+SELECT effect FROM fresh";
+
+/// One open effect that settles: what `closed` and `changed` of [`COMMIT`] do.
+pub(super) const COMMIT_CLOSED: &str = "\
+WITH closed AS (
+  DELETE FROM open_effects o
+  WHERE o.tenant = $1 AND o.effect = $2 AND o.revision = $3 - 1
+    AND ($11::int8 IS NULL OR (o.due_us = $11 AND o.due_us <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+  RETURNING o.effect
+)
+INSERT INTO entries (tenant, effect, revision, state, life, entry, receipt, result, prev_hash, hash)
+SELECT $1, effect, $3, $4, $5, $6, $7, $8, $9, $10 FROM closed
+RETURNING effect";
+
 /// Renews leases, $6 of them. The rows have to be found by key, even where the planner believes that
 /// the table is empty: `IS TRUE` keeps state and time from offering an index, and a limit that it does
 /// not know makes it expect few renewals.
@@ -210,6 +245,8 @@ pub(super) const NOTIFY: &str = "SELECT pg_notify('actonce', $1)";
 pub const ALL: &[(&str, &str)] = &[
     ("NOW", NOW),
     ("COMMIT", COMMIT),
+    ("COMMIT_FRESH", COMMIT_FRESH),
+    ("COMMIT_CLOSED", COMMIT_CLOSED),
     ("RENEW", RENEW),
     ("LOAD", LOAD),
     ("REVISIONS", REVISIONS),

@@ -83,6 +83,8 @@ async fn table(api: &Api) -> Vec<Operation> {
     let (live, reported, receipted) =
         (granted(api, "live").await, granted(api, "reported").await, granted(api, "receipted").await);
     api.outcome("receipted", &bodies::receipted(&receipted)).await.expect(200).state("verifying");
+    let batched = granted(api, "reported-batched").await;
+    let batched = bodies::with(bodies::succeeded(&batched), &json!({ "operation_id": "reported-batched" }));
     let (read, write) = (Some(Scope::EffectsRead), Some(Scope::EffectsWrite));
     let (approve, tools) = (Some(Scope::EffectsApprove), Some(Scope::ToolsWrite));
     let on = |method, path, scope, name| Operation::new(method, path, scope, name);
@@ -96,6 +98,8 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("POST", "/api/effects/{operation_id}/dispatch", write, "prepared").body(bodies::claim()),
         on("POST", "/api/effects/{operation_id}/heartbeat", write, "live").body(bodies::heartbeat(&live)),
         on("POST", "/api/effects/{operation_id}/outcome", write, "reported").body(bodies::succeeded(&reported)),
+        on("POST", "/api/intents/batch", write, "").body(json!({ "items": [bodies::intent("batched", TOOL)] })),
+        on("POST", "/api/outcomes/batch", write, "").body(json!({ "items": [batched] })),
         on("POST", "/api/effects/{operation_id}/verification", write, "receipted").body(bodies::verification()),
         on("POST", "/api/effects/{operation_id}/cancel", write, "unwanted"),
         on("POST", "/api/effects/{operation_id}/authorization", approve, "proposed")

@@ -12,6 +12,7 @@ both_stores!(
     a_suspect_may_be_allowed,
     a_suspect_may_be_held_for_an_approver,
     a_hold_ends_when_the_first_settles,
+    one_of_the_held_twins_is_released,
     one_of_many_twins_is_dispatched,
     twins_of_other_tenants_are_none,
 );
@@ -125,6 +126,19 @@ async fn a_hold_ends_when_the_first_settles(store: StoreUnderTest) {
     api.intent(&same("second")).await.expect(200).directive("dispatch");
     let events = api.events("second").await;
     assert_eq!(events[1..], ["effect.authorized", "effect.intent_recorded", "effect.dispatched"]);
+}
+
+/// Two effects were held for the same first one. When it settles, one of them is let go; the other
+/// repeats an unresolved act still.
+async fn one_of_the_held_twins_is_released(store: StoreUnderTest) {
+    let api = store.tenant();
+    hold(&api).await;
+    let first = api.intent(&same("first")).await.expect(201).directive("dispatch");
+    api.intent(&same("second")).await.expect(201).directive("authorize");
+    api.intent(&same("third")).await.expect(201).directive("authorize");
+    api.outcome("first", &bodies::failed(&first)).await.expect(200).state("failed");
+    api.intent(&same("second")).await.expect(200).directive("dispatch");
+    api.intent(&same("third")).await.expect(200).directive("authorize");
 }
 
 async fn one_of_many_twins_is_dispatched(store: StoreUnderTest) {

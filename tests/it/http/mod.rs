@@ -2,8 +2,11 @@
 
 mod approvals;
 mod auth;
+mod batches;
+mod breaches;
 mod cancel;
 mod claims;
+mod connections;
 mod conventions;
 mod duplicates;
 mod intents;
@@ -12,6 +15,7 @@ mod leases;
 mod lists;
 mod outcomes;
 mod reads;
+mod replicas;
 mod restart;
 mod results;
 mod tokens;

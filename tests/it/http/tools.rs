@@ -16,6 +16,7 @@ both_stores!(
     tools_are_listed_by_name,
     concurrent_changes_are_all_there,
     what_is_not_in_this_version_is_refused,
+    a_registration_is_bounded,
     an_effect_keeps_the_revision_it_was_made_under,
 );
 
@@ -224,6 +225,19 @@ async fn what_is_not_in_this_version_is_refused(store: StoreUnderTest) {
         assert!(!answer.text.contains("hunter2"), "{answer}");
     }
     super::conventions::assert_nothing_stored(&api, &[]).await;
+}
+
+async fn a_registration_is_bounded(store: StoreUnderTest) {
+    let api = store.tenant();
+    let with =
+        |bytes: usize| json!({ "effect": "none", "receipt": { "structured_schema": { "title": "t".repeat(bytes) } } });
+    api.put_tool(TOOL, &with(128 * 1024)).await.problem(400, "invalid-request").faults_at(&[""]);
+    super::conventions::assert_nothing_stored(&api, &[]).await;
+    api.put_tool(TOOL, &with(127 * 1024)).await.expect(201);
+    let fields: Vec<String> = (0..65).map(|n| format!("f{n}")).collect();
+    let spec = json!({ "effect": "none", "identity_fields": fields, "settles_revisions": vec![1; 65] });
+    let answer = api.put_tool("other", &spec).await.problem(400, "invalid-request");
+    answer.faults_at(&["/identity_fields", "/settles_revisions"]);
 }
 
 async fn an_effect_keeps_the_revision_it_was_made_under(store: StoreUnderTest) {

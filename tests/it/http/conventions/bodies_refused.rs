@@ -33,6 +33,8 @@ fn operations() -> Vec<(&'static str, &'static str, Value)> {
             "/api/effects/op/authorization",
             json!({ "decision": "approve", "proposal_digest": format!("sha256:{}", "0".repeat(64)), "reason": "x" }),
         ),
+        ("POST", "/api/intents/batch", json!({ "items": [bodies::claiming("new", TOOL)] })),
+        ("POST", "/api/outcomes/batch", json!({ "items": [] })),
         ("PUT", "/api/tools/other", json!({ "effect": "none" })),
     ]
 }

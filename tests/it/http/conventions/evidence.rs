@@ -16,6 +16,7 @@ both_stores!(
     decisions_are_pointed_at,
     registrations_are_pointed_at,
     schemas_are_json_that_all_readers_agree_on,
+    keys_of_receipt_maps_stand_once,
 );
 
 async fn refused(api: &Api, body: &str, pointers: &[&str]) -> Answer {
@@ -295,7 +296,10 @@ async fn registrations_are_pointed_at(store: StoreUnderTest) {
 async fn schemas_are_json_that_all_readers_agree_on(store: StoreUnderTest) {
     let api = store.tenant();
     for (schema, pointer) in [
+        (r#"{"title":"a","title":"b"}"#.to_owned(), "/receipt/structured_schema"),
+        (r#"{"title":"a\u0000b"}"#.to_owned(), "/receipt/structured_schema"),
         (r#"{"title":"\ud800"}"#.to_owned(), "/receipt/structured_schema"),
+        (nested_objects(65).replace("\"a\"", "\"default\""), "/receipt/structured_schema"),
         (nested_objects(5_000).replace("\"a\"", "\"default\""), "/receipt/structured_schema"),
     ] {
         let body = format!(r#"{{"effect":"none","receipt":{{"structured_schema":{schema}}}}}"#);
@@ -303,4 +307,21 @@ async fn schemas_are_json_that_all_readers_agree_on(store: StoreUnderTest) {
         assert!(answer.str("/faults/0/pointer").starts_with(pointer), "{answer}");
     }
     super::assert_nothing_stored(&api, &[]).await;
+}
+
+/// A member that stands twice is refused wherever it stands: readers of JSON do not agree on it.
+async fn keys_of_receipt_maps_stand_once(store: StoreUnderTest) {
+    let api = store.tenant();
+    external(&api).await;
+    let granted = granted(&api, "op").await;
+    for map in ["integrity", "resource_versions"] {
+        let report = bodies::set(bodies::receipted(&granted), &format!("/receipt/{map}"), json!("PLACE"));
+        for twice in [r#"{"sha256":"one","sha256":"two"}"#, r#"{"sha256":"one","\u0073ha256":"one"}"#] {
+            let text = report.to_string().replace("\"PLACE\"", twice);
+            let answer = api.call("POST", "/api/effects/op/outcome").text(&text).send().await;
+            let answer = answer.problem(400, "invalid-request");
+            assert!(answer.str("/faults/0/pointer").starts_with(&format!("/receipt/{map}")), "{answer}");
+        }
+    }
+    assert_untouched(&api, &granted).await;
 }

@@ -6,7 +6,12 @@ use crate::http::{external, granted};
 use crate::support::contract::DOCUMENT;
 use crate::support::{Api, Options, StoreUnderTest, both_stores};
 
-both_stores!(every_answer_carries_trace_and_timing, capacity_says_when_to_come_back, a_problem_type_is_a_page);
+both_stores!(
+    every_answer_carries_trace_and_timing,
+    capacity_says_when_to_come_back,
+    a_problem_type_is_a_page,
+    the_reference_is_served_from_here
+);
 
 async fn every_answer_carries_trace_and_timing(store: StoreUnderTest) {
     let api = store.tenant();
@@ -69,6 +74,20 @@ async fn a_problem_type_is_a_page(store: StoreUnderTest) {
         assert_eq!(page.header("content-type"), Some("text/markdown; charset=utf-8"));
         assert!(page.text.contains(&format!("`/docs/errors/{slug}`")), "{slug}");
     }
-    let readme = api.read("/docs").await;
-    assert!(readme.status.is_success() || readme.status.is_redirection(), "{readme}");
+}
+
+/// The browsable reference loads nothing from elsewhere, and all that it loads is there.
+async fn the_reference_is_served_from_here(store: StoreUnderTest) {
+    let api = store.tenant().with_token(None);
+    let page = api.read("/docs").await.expect(200);
+    assert!(page.header("content-type").is_some_and(|media| media.starts_with("text/html")), "{page}");
+    let attributes = ["src=\"", "href=\""].into_iter().flat_map(|name| page.text.split(name).skip(1));
+    let parts: Vec<&str> = attributes.map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(parts.len() >= 4, "{parts:?}");
+    for part in parts {
+        assert!(!part.contains("//"), "loaded from elsewhere: {part}");
+        api.read(&format!("/docs/{}", part.trim_start_matches("./"))).await.expect(200);
+    }
+    let start = api.read("/docs/swagger-initializer.js").await.expect(200);
+    assert!(start.text.contains("\"/api/openapi.json\""), "{start}");
 }
