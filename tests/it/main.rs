@@ -3,6 +3,7 @@
 
 mod architecture;
 mod http;
+mod journal;
 mod model;
 mod openapi;
 mod readme;
