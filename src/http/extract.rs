@@ -101,15 +101,16 @@ impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for Query<T> {
     }
 }
 
-/// Every query parameter of this API.
-const PARAMETERS: [&str; 10] =
-    ["state", "tool", "target", "run_id", "session_id", "worker", "contradicted", "updated_before", "limit", "cursor"];
-
-/// The parameter at fault: the library's text has its name behind the first colon, which is told if it is one of ours.
+/// The parameter at fault, by its name alone: the library's text has it behind the first colon, or
+/// in back quotes.
 fn query_pointer(rejection: &axum::extract::rejection::QueryRejection) -> String {
     let text = rejection.body_text();
-    let name = text.split(": ").nth(1).unwrap_or_default();
-    if PARAMETERS.contains(&name) { format!("query:{name}") } else { "query".to_owned() }
+    let before = text.split(": ").nth(1).unwrap_or_default();
+    let quoted = text.split('`').nth(1).unwrap_or_default();
+    let is_name =
+        |name: &&str| (1..=32).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let name = [before, quoted].into_iter().find(is_name);
+    name.map_or_else(|| "query".to_owned(), |name| format!("query:{name}"))
 }
 
 /// A JSON body: of the right type, within the limit, without duplicate or unknown members.
