@@ -130,16 +130,16 @@ async fn queries_are_checked(store: StoreUnderTest) {
 }
 
 async fn a_base_path_stands_before_every_route(store: StoreUnderTest) {
-    let server = store.server(Options::default().arg("--base-path").arg("/cayu"));
-    assert!(server.url().ends_with("/cayu"), "{}", server.url());
+    let server = store.server(Options::default().arg("--base-path").arg("/actonce"));
+    assert!(server.url().ends_with("/actonce"), "{}", server.url());
     let api = Api::of(&server, "t");
     external(&api).await;
     let answer = api.intent(&bodies::claiming("a:b", TOOL)).await.expect(201).directive("dispatch");
     let location = answer.header("location").unwrap();
-    let path = location.strip_prefix("/cayu").expect("the prefix is in the location");
+    let path = location.strip_prefix("/actonce").expect("the prefix is in the location");
     api.read(path).await.expect(200);
     let document = api.read("/api/openapi.json").await.expect(200);
-    assert_eq!(document.at("/servers/0/url"), "/cayu");
+    assert_eq!(document.at("/servers/0/url"), "/actonce");
     api.read("/readyz").await.expect(200);
     api.read("/docs/errors/not-found").await.expect(200);
     api.read("/nope").await.problem(404, "not-found");
