@@ -14,10 +14,37 @@ use uuid::Uuid;
 
 use crate::support::{StoreUnderTest, postgres};
 
+tokio::task_local! {
+    /// Set where no change of a [`Bed`] is to be alone in its batch.
+    pub(crate) static IN_COMPANY: ();
+}
+
+/// Makes of `async fn name(store: StoreUnderTest)` three tests: on each store, and on Postgres once
+/// more with every change in a batch, because a lone change goes another way there.
+macro_rules! both_ways {
+    ($($name:ident),+ $(,)?) => {
+        $crate::support::both_stores!($($name),+);
+        mod in_a_batch {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    use $crate::support::StoreUnderTest;
+                    if StoreUnderTest::has_postgres() {
+                        let test = Box::pin(super::$name(StoreUnderTest::Postgres));
+                        $crate::store::bed::IN_COMPANY.scope((), test).await;
+                    }
+                }
+            )+
+        }
+    };
+}
+pub(crate) use both_ways;
+
 /// A store with a database of its own.
 pub(crate) struct Bed {
     pub(crate) store: Arc<dyn Store>,
     place: Place,
+    in_company: bool,
 }
 
 enum Place {
@@ -35,7 +62,7 @@ impl Bed {
             StoreUnderTest::Postgres => Place::Postgres(postgres::fresh_database().expect("there is a Postgres")),
         };
         let store = place.open(true).await.unwrap();
-        Self { store, place }
+        Self { store, place, in_company: IN_COMPANY.try_with(|()| ()).is_ok() }
     }
 
     /// Another store on the same database: what another process of the service has.
@@ -126,7 +153,29 @@ impl Bed {
     }
 
     pub(crate) async fn commit(&self, batch: &[ChangeSet]) -> Vec<Committed> {
-        self.store.commit(batch).await.unwrap()
+        self.try_commit(batch).await.unwrap()
+    }
+
+    pub(crate) async fn try_commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>, StoreError> {
+        let mut done = self.store.commit(&self.batch(batch)).await?;
+        done.truncate(batch.len());
+        Ok(done)
+    }
+
+    /// The batch as it is committed: where asked for, with a change beside it that is lost.
+    pub(crate) fn batch(&self, batch: &[ChangeSet]) -> Vec<ChangeSet> {
+        let mut batch = batch.to_vec();
+        let row = batch.iter().find_map(|change| match change {
+            ChangeSet::Revise(row) => Some(row),
+            ChangeSet::Renew(_) => None,
+        });
+        if let (true, Some(row)) = (self.in_company, row) {
+            let key = EffectKey { tenant: row.key.tenant.clone(), effect: Uuid::from_u128(77) };
+            let stranger =
+                RevisionRow { key, revision: 7, intent: None, was_open: true, open: None, ..(**row).clone() };
+            batch.push(revise(&stranger));
+        }
+        batch
     }
 
     pub(crate) async fn revise(&self, row: &RevisionRow) -> Committed {

@@ -6,11 +6,11 @@ use actonce::domain::state::State;
 use actonce::store::Committed::{Applied, Lost};
 use actonce::store::{RevisionRow, StoreError};
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, both_ways, revise};
 use super::effects::{Maker, claim, contradiction, name, report, succeeded, tenant};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
+both_ways!(
     what_was_applied_is_read_back,
     a_lost_change_leaves_nothing_and_takes_no_other_down,
     a_revision_follows_the_one_before_it,
@@ -136,7 +136,7 @@ async fn a_batch_with_a_row_that_the_database_refuses_writes_nothing(store: Stor
         revise(&poisoned(&maker, "c")),
         revise(&maker.create("d").0),
     ];
-    let error = bed.store.commit(&batch).await.unwrap_err();
+    let error = bed.try_commit(&batch).await.unwrap_err();
     assert!(matches!(error, StoreError::Rejected(_)) && !error.is_taken_key(), "{error}");
     assert_eq!(bed.rows().await, (1, 1));
     assert_eq!(bed.load(&first.key).await.unwrap().life.revision, 1);
@@ -230,7 +230,7 @@ async fn a_closed_store_says_so(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     let maker = Maker::external("tenant", bed.now().await);
     bed.store.close().await;
-    let error = bed.store.commit(&[revise(&maker.create("a").0)]).await.unwrap_err();
+    let error = bed.try_commit(&[revise(&maker.create("a").0)]).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
     assert!(bed.store.load(&[maker.key("a")]).await.is_err());
     bed.store.close().await;

@@ -11,11 +11,11 @@ use actonce::store::Committed::Applied;
 use actonce::store::Walk;
 use serde_json::{Value, json};
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, both_ways, revise};
 use super::effects::{Maker, name, owner, receipt, tenant};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
+both_ways!(
     the_largest_receipt_and_result_are_kept_byte_for_byte,
     odd_names_are_kept_and_found,
     odd_documents_are_kept_as_they_were_written,

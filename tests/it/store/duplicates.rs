@@ -8,11 +8,11 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, both_ways, revise};
 use super::effects::{Maker, name, spec, succeeded};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
+both_ways!(
     the_same_act_is_open_once,
     of_two_in_one_batch_the_first_wins,
     of_many_at_once_one_wins,
@@ -79,9 +79,9 @@ async fn of_many_at_once_one_wins(store: StoreUnderTest) {
     let mut writers = JoinSet::new();
     for number in 0..64 {
         let store = std::sync::Arc::clone(&stores[number % 4]);
-        let row = same_act(&maker, &format!("operation {number}"));
+        let batch = bed.batch(&[revise(&same_act(&maker, &format!("operation {number}")))]);
         writers.spawn(async move {
-            match store.commit(&[revise(&row)]).await {
+            match store.commit(&batch).await {
                 Ok(done) => done[0] == Applied,
                 Err(error) => {
                     assert!(error.is_taken_key(), "{error}");
@@ -106,7 +106,7 @@ async fn a_settled_effect_makes_room_and_a_held_one_takes_none(store: StoreUnder
     assert_eq!(bed.revise(&held).await, Applied);
     let (released, _) = maker.next(&held_record, &Command::Expire { hold_released: true });
     assert_eq!(guard(&released), guard(&first));
-    match bed.store.commit(&[revise(&released)]).await {
+    match bed.try_commit(&[revise(&released)]).await {
         Ok(done) => assert_eq!(done, [Lost]),
         Err(error) => assert!(error.is_taken_key(), "{error}"),
     }

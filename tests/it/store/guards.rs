@@ -9,11 +9,11 @@ use actonce::store::Committed::{self, Applied, Lost};
 use actonce::store::{ChangeSet, Renewal, RevisionRow, ToolWrite, ToolWritten};
 use serde_json::json;
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, both_ways, revise};
 use super::effects::{Maker, TOOL, claim, expire, name, owner, registration, spec, succeeded};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
+both_ways!(
     silence_counts_only_when_the_database_says_that_it_is_over,
     a_renewed_lease_is_not_the_one_that_was_seen,
     a_settlement_after_silence_repeats_the_lease_too,
@@ -167,7 +167,7 @@ async fn of_renewal_and_expiry_only_one_is_possible(store: StoreUnderTest) {
         bed.revise(&row).await;
         let (row, record) = maker.dispatch(&record, "one");
         bed.revise(&row).await;
-        let expiry = [revise(&expired(&maker, &record, 3_600))];
+        let expiry = bed.batch(&[revise(&expired(&maker, &record, 3_600))]);
         let beat = [ChangeSet::Renew(renewal(&record, now.plus_seconds(60)))];
         let sweep = async {
             loop {

@@ -9,11 +9,11 @@ use actonce::store::{RevisionRow, Store, ToolWrite, ToolWritten};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, both_ways, revise};
 use super::effects::{Maker, TOOL, contradiction, name, registration, succeeded};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
+both_ways!(
     one_of_64_creators_wins,
     one_of_64_changes_at_one_revision_wins,
     one_of_64_settlements_wins,
@@ -38,9 +38,10 @@ async fn race(bed: &Bed, rows: Vec<RevisionRow>) -> RevisionRow {
     let mut writers = JoinSet::new();
     for (number, row) in rows.into_iter().enumerate() {
         let (store, start) = (Arc::clone(&stores[number % stores.len()]), Arc::clone(&start));
+        let batch = bed.batch(&[revise(&row)]);
         writers.spawn(async move {
             start.wait().await;
-            let done = store.commit(&[revise(&row)]).await.expect("a loss is an answer, no failure")[0];
+            let done = store.commit(&batch).await.expect("a loss is an answer, no failure")[0];
             (done, row)
         });
     }

@@ -183,6 +183,16 @@ fn who_acted_under_a_claim_id_never_acts_under_it_again() {
             assert!(again.change.is_none() && !again.answer.unwrap().owns_dispatch);
         }
     }
+    // Nor after others have acted.
+    let mut scene = Scene::dispatched(external());
+    for worker in ["two", "three", "four"] {
+        scene.apply(&not_sent(scene.owner())).answer.unwrap();
+        assert!(scene.claim(worker).answer.unwrap().owns_dispatch);
+    }
+    scene.apply(&not_sent(scene.owner())).answer.unwrap();
+    for worker in ["one", "two", "three", "four"] {
+        assert!(scene.claim(worker).change.is_none(), "{worker}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Random commands from random states: every step keeps the laws.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::json;
@@ -184,6 +186,7 @@ fn asked_of(scene: &mut Scene, act: &Act) -> Option<Asked> {
 fn live(mut scene: Scene, acts: &[Act]) {
     scene.by("agent");
     let mut doubted = false;
+    let mut granted = BTreeSet::new();
     for act in acts {
         let Some(asked) = asked_of(&mut scene, act) else { continue };
         let before = scene.clone();
@@ -192,6 +195,11 @@ fn live(mut scene: Scene, acts: &[Act]) {
             Asked::Proposal(proposal) => scene.propose(proposal),
         };
         Step { before: &before, asked: &asked, decision: &decision, after: &scene, doubted }.check();
+        if scene.life().fence > before.life().fence {
+            let claim = scene.life().dispatch.as_ref().and_then(|dispatch| dispatch.claim.clone());
+            let is_new = claim.is_none_or(|claim| granted.insert(claim.as_str().to_owned()));
+            assert!(is_new, "a claim id was granted twice");
+        }
         doubted |= is_sent_back(&before, &asked, &scene);
         doubted &= before.life().receipt == scene.life().receipt;
     }
