@@ -87,3 +87,19 @@ pub const KEY_FILE_BYTES: usize = 64 * 1024;
 pub const CONFIG_FILE_BYTES: usize = 1024 * 1024;
 /// Most alias keys (protocol §6).
 pub const ALIAS_KEYS: usize = 4;
+/// How long one call of an adapter may take where the tool does not say.
+pub const ADAPTER_TIMEOUT_DEFAULT_SECONDS: u32 = 30;
+/// Longest call of an adapter.
+pub const ADAPTER_TIMEOUT_MAX_SECONDS: u32 = 300;
+/// Largest answer of an adapter.
+pub const ADAPTER_ANSWER_BYTES: usize = 256 * 1024;
+/// Adapter calls under way in one process at once.
+pub const ADAPTER_CALLS: usize = 32;
+/// Adapter calls under way for one tool in one process at once.
+pub const ADAPTER_CALLS_PER_TOOL: usize = 8;
+/// Longest URL of an adapter or a subscription.
+pub const URL_BYTES: usize = 2 * 1024;
+/// Contract breaks of an adapter about one effect before a person looks.
+pub const ADAPTER_BREAKS: u32 = 5;
+/// After an attempt's deadline, the time until it is closed as observed.
+pub const RECONCILIATION_GRACE_SECONDS: u32 = 10;

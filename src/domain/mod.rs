@@ -1,5 +1,6 @@
 //! Values and decisions. No I/O, no clock, no SQL, no HTTP.
 
+pub mod adapter;
 pub mod canonical;
 pub mod command;
 pub mod decide;

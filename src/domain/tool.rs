@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::adapter::AdapterSpec;
 use super::canonical;
 use super::fault::Fault;
 use super::ids::Name;
@@ -201,9 +202,8 @@ pub struct ToolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settles_revisions: Vec<u32>,
     /// The application's endpoint that validates, looks up and verifies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub adapter: Option<Value>,
+    #[serde(default, deserialize_with = "object::optional", skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterSpec>,
     /// The rule for suspected duplicates; default: refuse for `external`, allow otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_suspected_duplicate: Option<DuplicateRule>,
@@ -325,17 +325,21 @@ impl ToolSpec {
             check(!text.contains('\0'), pointer, "must not contain a NUL character");
         }
         check(self.settles_revisions.len() <= 64, "/settles_revisions", "must have at most 64 entries");
-        check(self.adapter.is_none(), "/adapter", "is not available in this version of the service");
         check(
             self.retain_arguments == RetainArguments::Never,
             "/retain_arguments",
             "only `never` is available in this version of the service",
         );
         check(
-            self.reconciliation == ReconciliationMode::Explicit,
+            self.reconciliation == ReconciliationMode::Explicit
+                || self.adapter.as_ref().is_some_and(|adapter| adapter.lookup),
             "/reconciliation",
-            "only `explicit` is available in this version of the service",
+            "`automatic` needs an adapter that looks up",
         );
+        if let Some(adapter) = &self.adapter {
+            let found = adapter.faults().into_iter();
+            faults.extend(found.map(|fault| Fault::new(&format!("/adapter{}", fault.pointer), &fault.reason)));
+        }
         self.list_faults(&mut faults);
         faults
     }

@@ -6,6 +6,7 @@ pub mod journal;
 pub mod keys;
 pub mod lists;
 pub mod mask;
+pub mod ports;
 pub mod tools;
 pub mod worker;
 

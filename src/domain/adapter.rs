@@ -1,0 +1,249 @@
+//! Adapters: the application's own word on what became of an act (protocol §7).
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::canonical::Sha256Digest;
+use super::fault::Fault;
+use super::ids::Name;
+use super::receipt::{CheckedReceipt, Verification};
+use crate::limits;
+
+/// What a tool registers about its adapter. It has either a `url`, which is sent signed webhooks, or a
+/// `request`, a template of a plain HTTP request with conditions over the answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdapterSpec {
+    /// The application's endpoint. HTTPS, unless the configuration allows plain HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// A declarative adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub request: Option<Value>,
+    /// The Standard Webhooks secret (`whsec_…`), write-only: kept sealed apart from the registration.
+    #[serde(default, skip_serializing)]
+    #[schema(value_type = Option<String>, write_only)]
+    pub secret: Option<WriteOnly>,
+    /// Names a secret of the configuration instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Whether it validates receipts.
+    #[serde(default)]
+    pub validate: bool,
+    /// Whether it looks operations up.
+    #[serde(default)]
+    pub lookup: bool,
+    /// Whether it makes the fresh read of law 5.
+    #[serde(default)]
+    pub verify: bool,
+    /// Whether its "no" is authoritative: only then can an absence earn a retry (law 6).
+    #[serde(default)]
+    pub authoritative: bool,
+    /// How long one call may take (1 to 300 s).
+    #[serde(default = "default_timeout")]
+    pub timeout_seconds: u32,
+}
+
+const fn default_timeout() -> u32 {
+    limits::ADAPTER_TIMEOUT_DEFAULT_SECONDS
+}
+
+/// A text that is taken and never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WriteOnly(String);
+
+impl WriteOnly {
+    /// The text. Call it where it is used.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for WriteOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
+
+impl<'de> Deserialize<'de> for WriteOnly {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self)
+    }
+}
+
+impl AdapterSpec {
+    /// Checks what the types can't say, pointers relative to the adapter.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut check = |ok: bool, pointer: &str, reason: &str| {
+            if !ok {
+                faults.push(Fault::new(pointer, reason));
+            }
+        };
+        match (&self.url, &self.request) {
+            (Some(_), Some(_)) => check(false, "/request", "can't stand beside `url`"),
+            (None, None) => check(false, "/url", "is required, or a `request`"),
+            (Some(url), None) => {
+                check(url.len() <= limits::URL_BYTES, "/url", "must be at most 2048 bytes");
+                check(
+                    self.secret.is_some() != self.secret_ref.is_some(),
+                    "/secret",
+                    "is required, or a `secret_ref`, and not both",
+                );
+            }
+            (None, Some(_)) => check(self.secret.is_none(), "/secret", "a declarative adapter names its secrets"),
+        }
+        if let Some(name) = &self.secret_ref {
+            check(Name::new(name).is_ok(), "/secret_ref", "must be a name of 1 to 256 bytes");
+        }
+        check(
+            (1..=limits::ADAPTER_TIMEOUT_MAX_SECONDS).contains(&self.timeout_seconds),
+            "/timeout_seconds",
+            "must be between 1 and 300",
+        );
+        check(self.lookup || !self.authoritative, "/authoritative", "needs `lookup`");
+        check(self.validate || self.lookup || self.verify, "/lookup", "the adapter must do something");
+        faults
+    }
+
+    /// Digest of everything that decides what the adapter says; its secret is no part of it.
+    #[must_use]
+    pub fn fingerprint(&self) -> Sha256Digest {
+        Sha256Digest::of(serde_json::to_string(self).unwrap_or_default().as_bytes())
+    }
+}
+
+/// What an adapter is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// Is this receipt genuine? (`receipt.validate`)
+    Validate,
+    /// What became of this operation? (`effect.lookup`)
+    Lookup,
+    /// What is there now? (`effect.verify`)
+    Verify,
+}
+
+impl Question {
+    /// The `type` of the webhook.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Validate => "receipt.validate",
+            Self::Lookup => "effect.lookup",
+            Self::Verify => "effect.verify",
+        }
+    }
+}
+
+/// What an adapter says became of the operation (protocol §6, table of answers).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It was done; needs a receipt.
+    Completed,
+    /// The downstream refused or failed it; needs a receipt.
+    Failed,
+    /// It is not there.
+    NotFound,
+    /// It was never sent.
+    NotSent,
+    /// Not decided yet.
+    Pending,
+    /// It can't say.
+    Unsupported,
+    /// The receipt or the operation contradicts what is there.
+    Conflict,
+    /// It is there more than once.
+    Multiple,
+    /// It was done in part.
+    Partial,
+    /// What is there belongs to another operation.
+    IdentityMismatch,
+}
+
+impl Verdict {
+    /// The word of the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::NotFound => "not_found",
+            Self::NotSent => "not_sent",
+            Self::Pending => "pending",
+            Self::Unsupported => "unsupported",
+            Self::Conflict => "conflict",
+            Self::Multiple => "multiple",
+            Self::Partial => "partial",
+            Self::IdentityMismatch => "identity_mismatch",
+        }
+    }
+}
+
+/// An answer that kept the contract of protocol §7.
+#[derive(Debug, Clone)]
+pub struct AdapterAnswer {
+    /// What it says.
+    pub verdict: Verdict,
+    /// Whether the reading was authoritative. Counts only where the tool declares it.
+    pub authoritative: bool,
+    /// Whether the downstream can no longer accept the original.
+    pub is_final: bool,
+    /// The receipt, exactly for `completed` and `failed`; its form is checked, its binding is not.
+    pub receipt: Option<CheckedReceipt>,
+    /// The fresh read, where one was made.
+    pub verification: Option<Verification>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// Not within the deadline.
+    Timeout,
+    /// No connection, or it broke.
+    Unreachable,
+    /// A status other than 200; the adapter or what is in front of it is in trouble.
+    Status,
+    /// The address is not one that this service may speak to, or it redirects.
+    Forbidden,
+    /// The answer breaks the contract.
+    Contract(&'static str),
+    /// The adapter failed too often and is left alone for a while.
+    CircuitOpen,
+    /// Too many calls are under way.
+    Capacity,
+    /// A secret that it needs is not there.
+    NoSecret,
+}
+
+impl NoAnswer {
+    /// A word for journals, logs and metrics: never content.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::Status => "bad_status",
+            Self::Forbidden => "forbidden_address",
+            Self::Contract(_) => "contract_break",
+            Self::CircuitOpen => "circuit_open",
+            Self::Capacity => "capacity",
+            Self::NoSecret => "no_secret",
+        }
+    }
+
+    /// The clause of the contract that was broken, if one was.
+    #[must_use]
+    pub const fn clause(self) -> Option<&'static str> {
+        match self {
+            Self::Contract(clause) => Some(clause),
+            _ => None,
+        }
+    }
+}
