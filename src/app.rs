@@ -17,12 +17,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::Authenticator;
 use crate::config::{self, Config};
-use crate::domain::ids::Name;
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
 use crate::http::state::{Bounds, Shared};
-use crate::service::Service;
+use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
+use crate::service::{Parts, Service};
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
 use crate::store::{Backend, Store};
 use crate::support::service_principal;
@@ -116,8 +116,16 @@ impl App {
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
         let data_key = DataKey::new(*config.data_key.expose());
-        let service = Arc::new(Service::new(engine, data_key, stopping.clone()));
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
+        let service = Arc::new(Service::new(Parts {
+            engine,
+            data_key,
+            keyring: keyring(config),
+            adapters: Arc::new(crate::service::ports::Nobody),
+            principal,
+            tasks: tasks.clone(),
+            stopping: stopping.clone(),
+        }));
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
         for lane in loops {
             let (failed, stopping, background) = (Arc::clone(&failed), stopping.clone(), background.clone());
@@ -132,7 +140,7 @@ impl App {
                 }
             });
         }
-        spawn_background(&tasks, &service, &principal, &background);
+        spawn_background(&tasks, &service, &background);
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
             tasks.spawn(async move { auth.refresh_loop(stop).await });
@@ -229,6 +237,10 @@ impl App {
     }
 }
 
+fn keyring(config: &Config) -> Option<Keyring> {
+    Keyring::new(config.alias_keys.iter().map(|key| (key.id.clone(), *key.key.expose())).collect())
+}
+
 fn ad_hoc(tools: &config::AdHocTools) -> AdHocTools {
     match tools {
         config::AdHocTools::All => AdHocTools { all: true, tenants: Vec::new() },
@@ -249,20 +261,20 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Starts a background loop that is begun again if it panics.
-fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, principal: &Name, stop: &CancellationToken) {
-    type Loop = fn(Arc<Service>, Name, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
+fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
+    type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
     let loops: [(&'static str, Loop); 5] = [
-        ("sweep", |service, principal, stop| service.run_sweep(principal, stop).boxed()),
-        ("clock", |service, _, stop| service.run_clock(stop).boxed()),
-        ("waiters", |service, _, stop| service.run_waiter_poll(stop).boxed()),
-        ("announcer", |service, _, stop| service.run_announcer(stop).boxed()),
-        ("listener", |service, _, stop| service.run_listener(stop).boxed()),
+        ("sweep", |service, stop| service.run_sweep(stop).boxed()),
+        ("clock", |service, stop| service.run_clock(stop).boxed()),
+        ("waiters", |service, stop| service.run_waiter_poll(stop).boxed()),
+        ("announcer", |service, stop| service.run_announcer(stop).boxed()),
+        ("listener", |service, stop| service.run_listener(stop).boxed()),
     ];
     for (name, begin) in loops {
-        let (service, principal, stop) = (Arc::clone(service), principal.clone(), stop.clone());
+        let (service, stop) = (Arc::clone(service), stop.clone());
         tasks.spawn(async move {
             loop {
-                let run = begin(Arc::clone(&service), principal.clone(), stop.clone());
+                let run = begin(Arc::clone(&service), stop.clone());
                 if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
                     return;
                 }

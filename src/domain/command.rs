@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::adapter::{NoAnswer, Verdict};
 use super::canonical::{Canonical, Sha256Digest};
 use super::ids::Name;
 use super::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
 use super::record::FailureEvidence;
 use super::state::EffectClass;
+use super::time::Timestamp;
 
 /// A wish to act now.
 #[derive(Debug, Clone)]
@@ -112,30 +114,54 @@ pub struct Outcome {
     pub digest: Sha256Digest,
 }
 
-/// What an adapter or an operator's lookup said (protocol §6).
+/// `POST …/reconciliations`, or the service's own lookup: step 2 of a reconciliation (protocol §6).
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// Digest of the request.
+    pub request_digest: Sha256Digest,
+    /// The revision the request names.
+    pub expected_revision: u32,
+    /// Whether the downstream is asked.
+    pub lookup: bool,
+    /// Whether the service itself asks.
+    pub automatic: bool,
+    /// How long the call may take.
+    pub timeout_seconds: u32,
+    /// Who reconciles, in the caller's words.
+    pub worker: Option<Name>,
+    /// The caller's name for the hand-over.
+    pub handoff_id: Option<Name>,
+    /// The caller's reference to a review.
+    pub review_reference: Option<Name>,
+}
+
+/// What came of the call, or of what was supplied (protocol §6, table of answers).
 #[derive(Debug, Clone)]
 pub enum Finding {
-    /// A binding receipt.
+    /// A receipt; it settles if it binds.
     Receipt {
         /// The evidence.
         receipt: CheckedReceipt,
         /// The fresh read that came with it.
         verification: Option<Verification>,
     },
-    /// The mutation is not there.
-    NotFound {
-        /// The answer is authoritative, the tool declares authoritative lookups, and either the
-        /// settle window has passed or the downstream can no longer accept the original.
-        earned: bool,
+    /// The mutation is not there, or was never sent.
+    Absent {
+        /// Which of the two was said.
+        verdict: Verdict,
+        /// Whether the reading was authoritative.
+        authoritative: bool,
+        /// Whether the downstream can no longer accept the original.
+        is_final: bool,
+        /// When the question was put: the settle window has to have passed by then.
+        asked_at: Timestamp,
     },
-    /// Not yet.
-    Pending,
-    /// Nobody to ask.
-    Unsupported,
-    /// The validator refused.
-    Rejected,
+    /// It does not settle: pending, unsupported, or what the caller's own journal says.
+    Observed(&'static str),
+    /// The validator refused: conflict, multiple, partial or another identity.
+    Rejected(Verdict),
     /// No usable answer.
-    NoAnswer,
+    NoAnswer(NoAnswer),
 }
 
 /// An operator's decision.
@@ -216,16 +242,7 @@ pub enum Command {
         expected_revision: u32,
     },
     /// Step 2 of a reconciliation.
-    AdmitReconciliation {
-        /// Digest of the request.
-        request_digest: Sha256Digest,
-        /// The revision the request names.
-        expected_revision: u32,
-        /// Whether the downstream is asked.
-        lookup: bool,
-        /// How long the call may take.
-        timeout_seconds: u32,
-    },
+    AdmitReconciliation(Box<Admission>),
     /// Step 4 of a reconciliation.
     SettleReconciliation {
         /// The revision of the admission.

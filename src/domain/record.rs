@@ -10,6 +10,7 @@ use super::ids::{EffectKey, Name};
 use super::receipt::{ReceiptOutcome, Verification};
 use super::state::{EffectClass, State};
 use super::time::Timestamp;
+use crate::limits;
 
 /// The immutable statement of one bounded operation. Written once, with revision 1 (law 1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -252,8 +253,50 @@ pub struct ReconciliationAttempt {
     pub admitted_revision: u32,
     /// Whether the downstream is asked.
     pub lookup: bool,
-    /// When the attempt is closed as observed.
+    /// Whether the service itself asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub automatic: bool,
+    /// Until when an answer is waited for. A while after that the attempt is closed as observed.
     pub deadline_at: Timestamp,
+}
+
+impl ReconciliationAttempt {
+    /// When the attempt is closed as observed, whoever made it.
+    #[must_use]
+    pub fn closes_at(&self) -> Timestamp {
+        self.deadline_at.plus_seconds(limits::RECONCILIATION_GRACE_SECONDS)
+    }
+}
+
+/// The last reconciliation that was closed, kept so that its exact repeat gets the same answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reconciled {
+    /// Digest of the request.
+    pub request_digest: Sha256Digest,
+    /// The revision the request named.
+    pub source_revision: u32,
+    /// The revision of the admission.
+    pub admitted_revision: u32,
+    /// The revision that closed it.
+    pub closed_revision: u32,
+    /// Whether the downstream was asked.
+    pub lookup: bool,
+    /// What was found, in a word: a verdict, or why there was none.
+    pub observation: Box<str>,
+    /// How it ended.
+    pub closing: Closing,
+}
+
+/// How a reconciliation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Closing {
+    /// It ended the doubt.
+    Settled,
+    /// The doubt stays.
+    Observed,
+    /// The validator refused.
+    Rejected,
 }
 
 /// Why an effect is with a person.
@@ -272,6 +315,8 @@ pub enum ReviewReason {
     ValidatorRejected,
     /// The dispatches ran out.
     AttemptsExhausted,
+    /// The adapter broke its contract too often.
+    AdapterBroken,
 }
 
 /// Everything about an effect that changes.
@@ -335,9 +380,27 @@ pub struct Life {
     /// The open reconciliation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciliation: Option<ReconciliationAttempt>,
+    /// The last one that was closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconciled: Option<Reconciled>,
+    /// Since when what was dispatched last has not been heard of: the end of its lease, or its owner's
+    /// last report. From here the settle window is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub travelling_since: Option<Timestamp>,
+    /// When the service asks the adapter next, by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask_at: Option<Timestamp>,
+    /// Answers about this doubt that broke the adapter's contract.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub breaks: u32,
     /// The decision id and content digest of the last resolution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<Resolution>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// An operator's decision, kept so that a repeat is a replay.
@@ -376,6 +439,10 @@ impl Life {
             reports: Vec::new(),
             approval: None,
             reconciliation: None,
+            reconciled: None,
+            travelling_since: None,
+            ask_at: None,
+            breaks: 0,
             resolution: None,
         }
     }
@@ -396,10 +463,21 @@ impl Life {
         }
     }
 
-    /// When a sweep has to look: the lease's end, or the state's deadline.
+    /// When a sweep has to look: the lease's end, the state's deadline, the end of an open attempt, or
+    /// the next question to the adapter.
     #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
-        if self.state.is_terminal() { None } else { self.lease_end().or(self.deadline_at) }
+        if self.state.is_terminal() {
+            return None;
+        }
+        if let Some(end) = self.lease_end() {
+            return Some(end);
+        }
+        let attempt = match &self.reconciliation {
+            Some(attempt) => Some(attempt.closes_at()),
+            None => self.ask_at,
+        };
+        [self.deadline_at, attempt].into_iter().flatten().min()
     }
 }
 

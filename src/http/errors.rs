@@ -29,6 +29,10 @@ impl From<ServiceError> for Problem {
                 Self::new(ProblemType::StaleRevision, "The tool has another revision.")
                     .with("found", serde_json::json!({ "revision": found }))
             }
+            ServiceError::NoKeyring => Self::new(
+                ProblemType::AliasesUnavailable,
+                "No alias keyring is configured (`ACTONCE_ALIAS_KEYS`), so there are no aliases. Nothing was changed.",
+            ),
             ServiceError::Capacity(reason) => {
                 tracing::warn!(reason, "refused for capacity");
                 Self::new(ProblemType::Capacity, sentence(reason)).with("retry_after_seconds", RETRY_SECONDS)

@@ -63,11 +63,11 @@ impl FromRequestParts<AppState> for Caller {
     }
 }
 
-/// The first path parameter, percent-decoded: an operation id, a run or a tool.
+/// The path parameters in order, percent-decoded: operation ids, runs, tools and the like.
 #[derive(Debug, Clone)]
-pub struct PathName(pub Name);
+pub struct PathNames<const N: usize>(pub [Name; N]);
 
-impl FromRequestParts<AppState> for PathName {
+impl<const N: usize> FromRequestParts<AppState> for PathNames<N> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
@@ -77,8 +77,24 @@ impl FromRequestParts<AppState> for PathName {
         let params = RawPathParams::from_request_parts(parts, state)
             .await
             .map_err(|_| faulty("must be percent-encoded UTF-8"))?;
-        let text = params.iter().next().map(|(_, value)| value.to_owned()).unwrap_or_default();
-        Name::new(&text).map(Self).map_err(|fault| faulty(&fault.to_string()))
+        let mut names = Vec::with_capacity(N);
+        for (_, text) in params.iter().take(N) {
+            names.push(Name::new(text).map_err(|fault| faulty(&fault.to_string()))?);
+        }
+        names.try_into().map(Self).map_err(|_| faulty("is missing"))
+    }
+}
+
+/// The first path parameter, percent-decoded: an operation id, a run or a tool.
+#[derive(Debug, Clone)]
+pub struct PathName(pub Name);
+
+impl FromRequestParts<AppState> for PathName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let PathNames([name]) = PathNames::<1>::from_request_parts(parts, state).await?;
+        Ok(Self(name))
     }
 }
 

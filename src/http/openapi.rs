@@ -22,7 +22,7 @@ problems! {
     Problem401 "No valid token (`unauthenticated`).",
     Problem403 "The token may not do this (`insufficient-scope`).",
     Problem404 "Absent, or of another tenant (`not-found`).",
-    Problem409 "A conflict (`state-conflict`, `stale-fence`, `lease-lost`, `stale-request`, `approval-stale`, `suspected-duplicate`).",
+    Problem409 "A conflict (`state-conflict`, `stale-fence`, `lease-lost`, `stale-request`, `approval-stale`, `suspected-duplicate`, `aliases-unavailable`).",
     Problem412 "Another revision was found (`stale-revision`).",
     Problem413 "A limit is exceeded (`too-large`).",
     Problem415 "The body is not JSON (`unsupported-media-type`).",

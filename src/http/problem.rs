@@ -43,6 +43,8 @@ pub enum ProblemType {
     StaleRevision,
     /// `If-Match` is needed.
     PreconditionRequired,
+    /// Aliases are asked for, and no keyring is configured.
+    AliasesUnavailable,
     /// Over a limit.
     TooLarge,
     /// Not JSON.
@@ -63,7 +65,7 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// All types.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::InvalidRequest,
         Self::OperationIdRequired,
         Self::Unauthenticated,
@@ -80,6 +82,7 @@ impl ProblemType {
         Self::SuspectedDuplicate,
         Self::StaleRevision,
         Self::PreconditionRequired,
+        Self::AliasesUnavailable,
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::OperationReused,
@@ -109,6 +112,7 @@ impl ProblemType {
             Self::SuspectedDuplicate => ("suspected-duplicate", 409, "The same act is unresolved under another id"),
             Self::StaleRevision => ("stale-revision", 412, "Another revision was found"),
             Self::PreconditionRequired => ("precondition-required", 428, "A precondition is required"),
+            Self::AliasesUnavailable => ("aliases-unavailable", 409, "No alias keyring is configured"),
             Self::TooLarge => ("too-large", 413, "A limit is exceeded"),
             Self::UnsupportedMediaType => ("unsupported-media-type", 415, "The body must be JSON"),
             Self::OperationReused => ("operation-reused", 422, "This operation id stands for another operation"),

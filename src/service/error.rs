@@ -38,6 +38,9 @@ pub enum ServiceError {
         /// The revision found.
         found: u32,
     },
+    /// Aliases are asked for, and no keyring is configured.
+    #[error("no alias keyring")]
+    NoKeyring,
     /// A queue or a bound is full.
     #[error("capacity: {0}")]
     Capacity(&'static str),

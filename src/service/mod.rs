@@ -1,5 +1,7 @@
 //! The use cases. HTTP and CLI only translate; the engine only decides and commits.
 
+pub mod aliases;
+mod asking;
 pub mod effects;
 pub mod error;
 pub mod journal;
@@ -7,15 +9,22 @@ pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod ports;
+pub mod reconciliation;
+mod reconciliation_history;
 pub mod tools;
 pub mod worker;
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use crate::domain::ids::Name;
 use crate::engine::Engine;
+use aliases::Keyring;
+use asking::Asks;
 use keys::DataKey;
+use ports::Adapters;
 
 pub use error::ServiceError;
 
@@ -24,14 +33,39 @@ pub use error::ServiceError;
 pub struct Service {
     engine: Arc<Engine>,
     data_key: DataKey,
+    keyring: Option<Keyring>,
+    adapters: Arc<dyn Adapters>,
+    asks: Asks,
+    principal: Name,
+    tasks: TaskTracker,
     stopping: CancellationToken,
 }
 
+/// What the use cases are made with.
+#[derive(Debug)]
+pub struct Parts {
+    /// Decides and commits.
+    pub engine: Arc<Engine>,
+    /// Downstream keys and cursors.
+    pub data_key: DataKey,
+    /// Aliases, if there are any.
+    pub keyring: Option<Keyring>,
+    /// Asks adapters.
+    pub adapters: Arc<dyn Adapters>,
+    /// The name under which the service itself acts.
+    pub principal: Name,
+    /// Keeps what goes on after an answer.
+    pub tasks: TaskTracker,
+    /// When it is cancelled, requests that wait are answered at once.
+    pub stopping: CancellationToken,
+}
+
 impl Service {
-    /// The use cases. When `stopping` is cancelled, requests that wait are answered at once.
+    /// The use cases.
     #[must_use]
-    pub const fn new(engine: Arc<Engine>, data_key: DataKey, stopping: CancellationToken) -> Self {
-        Self { engine, data_key, stopping }
+    pub fn new(parts: Parts) -> Self {
+        let Parts { engine, data_key, keyring, adapters, principal, tasks, stopping } = parts;
+        Self { engine, data_key, keyring, adapters, asks: Asks::default(), principal, tasks, stopping }
     }
 
     /// The engine.

@@ -38,3 +38,14 @@ pub trait Adapters: Send + Sync + fmt::Debug {
     /// Asks once. Never retries by itself, never holds a transaction.
     async fn ask(&self, call: AdapterCall) -> Result<AdapterAnswer, NoAnswer>;
 }
+
+/// Nobody to ask.
+#[derive(Debug)]
+pub struct Nobody;
+
+#[async_trait]
+impl Adapters for Nobody {
+    async fn ask(&self, _: AdapterCall) -> Result<AdapterAnswer, NoAnswer> {
+        Err(NoAnswer::Unreachable)
+    }
+}

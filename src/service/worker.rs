@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Service;
-use crate::domain::command::Command;
-use crate::domain::ids::{EffectKey, Name};
-use crate::engine::EngineError;
+use super::asking::Done;
+use crate::domain::ids::EffectKey;
 use crate::engine::wakes::{HELLO_EVERY, Heard};
+use crate::store::StoreError;
 
 /// The longest sleep of the sweep. Another replica's lease may end, or its process die, unheard.
 const SWEEP_MAX: Duration = Duration::from_secs(5);
@@ -32,10 +32,10 @@ const CLOCK_REFRESH: Duration = Duration::from_secs(15);
 
 impl Service {
     /// Lets pass what is due, until stopped.
-    pub async fn run_sweep(self: Arc<Self>, principal: Name, stop: CancellationToken) {
+    pub async fn run_sweep(self: Arc<Self>, stop: CancellationToken) {
         let mut stuck = HashSet::new();
         loop {
-            let pause = match self.sweep(&principal, &mut stuck).await {
+            let pause = match self.sweep(&mut stuck).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::warn!(error = %error, "the sweep failed and is tried again");
@@ -52,7 +52,7 @@ impl Service {
 
     /// One sweep. Returns how long to sleep. Effects that can't be moved (a row that can't be read
     /// back) are remembered in `stuck`: they neither hide the others nor make the sweep spin.
-    async fn sweep(&self, principal: &Name, stuck: &mut HashSet<Uuid>) -> Result<Duration, EngineError> {
+    async fn sweep(self: &Arc<Self>, stuck: &mut HashSet<Uuid>) -> Result<Duration, StoreError> {
         let store = self.engine().store();
         metrics::counter!("actonce_sweeps_total").increment(1);
         let mut tried = HashSet::new();
@@ -62,13 +62,21 @@ impl Service {
             let due = store.due(limit).await?;
             let full = due.len() == usize::try_from(limit).unwrap_or(usize::MAX);
             let fresh: Vec<&EffectKey> = due.iter().filter(|key| tried.insert(key.effect)).collect();
-            let moved = futures_util::future::join_all(fresh.iter().map(|key| self.expire(key, principal))).await;
-            for (key, moved) in fresh.iter().zip(&moved) {
-                if *moved {
-                    stuck.remove(&key.effect);
-                } else if stuck.len() < usize::try_from(SWEEP_STUCK).unwrap_or(0) {
-                    stuck.insert(key.effect);
+            let done = futures_util::future::join_all(fresh.iter().map(|key| self.settle_due(key))).await;
+            let mut postponed = Vec::new();
+            for (key, done) in fresh.iter().zip(done) {
+                match done {
+                    Done::Stuck if stuck.len() < usize::try_from(SWEEP_STUCK).unwrap_or(0) => {
+                        stuck.insert(key.effect);
+                        continue;
+                    }
+                    Done::Later(later) => postponed.push(later),
+                    Done::Moved | Done::Stuck => {}
                 }
+                stuck.remove(&key.effect);
+            }
+            if !postponed.is_empty() {
+                store.postpone(&postponed).await?;
             }
             if !full || fresh.is_empty() {
                 break;
@@ -85,31 +93,6 @@ impl Service {
         self.engine().wakes().sweep_planned(at);
         let micros = u64::try_from(at.since(now)).unwrap_or(0);
         Ok(Duration::from_micros(micros).max(SWEEP_MIN))
-    }
-
-    /// Expires one effect; a failure is its own alone.
-    async fn expire(&self, key: &EffectKey, principal: &Name) -> bool {
-        match self.engine().apply(key, principal, Command::Expire { hold_released: false }).await {
-            Ok(decided) => {
-                let life = &decided.record.life;
-                metrics::counter!("actonce_expired_total", "state" => life.state.as_str()).increment(1);
-                tracing::info!(
-                    tenant = %key.tenant,
-                    operation_id = %decided.record.intent.operation_id,
-                    state = life.state.as_str(),
-                    "a deadline passed"
-                );
-                true
-            }
-            Err(EngineError::Corrupt(corruption)) => {
-                tracing::error!(tenant = %key.tenant, %corruption, "an effect can't be read back");
-                false
-            }
-            Err(error) => {
-                tracing::warn!(tenant = %key.tenant, effect = %key.effect, error = %error, "an effect could not be expired");
-                false
-            }
-        }
     }
 
     /// Keeps the idea of database time fresh, until stopped.

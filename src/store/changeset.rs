@@ -120,3 +120,16 @@ pub enum Committed {
     /// What it expected was not there; nothing of it was written. Load, and decide again.
     Lost,
 }
+
+/// What is due, put off: claims background work for one replica, or waits for a better time. Not a change
+/// of the effect. Applied if and only if the open row names the revision and is due by the database's
+/// clock.
+#[derive(Debug, Clone)]
+pub struct Postponed {
+    /// The effect.
+    pub key: EffectKey,
+    /// The revision that was seen.
+    pub revision: u32,
+    /// When it is due again.
+    pub until: Timestamp,
+}

@@ -21,7 +21,7 @@ use crate::domain::record::Record;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 
-pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Renewal, RevisionRow};
+pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
 
 /// Result of a store call.
@@ -192,6 +192,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Open effects whose time has come, by the database's own clock, oldest first.
     async fn due(&self, limit: u32) -> Result<Vec<EffectKey>>;
+
+    /// Puts off what is due (see [`Postponed`]); the effects that were.
+    async fn postpone(&self, postponed: &[Postponed]) -> Result<Vec<Uuid>>;
 
     /// When the next open effect becomes due, and the database's time.
     async fn next_due(&self) -> Result<(Option<Timestamp>, Timestamp)>;

@@ -126,6 +126,7 @@ pub(super) fn grant(life: &mut Life, wish: &Claim, context: &Context) -> Event {
     life.state = State::Dispatched;
     life.deadline_at = None;
     life.unknown_since = None;
+    life.ask_at = None;
     life.failure = None;
     life.first_dispatched_at.get_or_insert(context.now);
     if let Some(approval) = &mut life.approval {

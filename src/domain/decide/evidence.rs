@@ -23,6 +23,10 @@ pub(super) fn take(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sh
     if let (true, Some(mark)) = (kept, next.life.reports.last_mut()) {
         mark.taken = true;
     }
+    if kept {
+        // The owner is alive: what it sent may have been sent until now.
+        next.life.travelling_since = Some(next.context.now);
+    }
     kept
 }
 

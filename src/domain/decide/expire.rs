@@ -42,6 +42,8 @@ pub(super) fn let_pass(next: &mut Next<'_>) {
         }
         State::Verifying if is_due(next) => next.review(ReviewReason::VerifyDeadline),
         State::OutcomeUnknown if is_due(next) => next.review(ReviewReason::ReconcileDeadline),
+        // An attempt whose call died with its process, or never came back.
+        State::OutcomeUnknown | State::ManualReview => super::reconcile::let_close(next),
         _ => {}
     }
 }

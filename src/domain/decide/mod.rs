@@ -3,6 +3,7 @@
 //! Every decision first lets pass what time has already decided (a lease that ran out, a deadline),
 //! then decides the command on what is left; both become one revision and one journal entry.
 
+pub mod asking;
 mod authorize;
 mod cancel;
 mod claim;
@@ -135,9 +136,7 @@ pub fn decide(record: &Record, command: &Command, context: &Context) -> Decision
         Command::SettleUndispatched { expected_revision } => {
             cancel::settle_undispatched(record, *expected_revision, context)
         }
-        Command::AdmitReconciliation { request_digest, expected_revision, lookup, timeout_seconds } => {
-            reconcile::admit(record, request_digest, *expected_revision, *lookup, *timeout_seconds, context)
-        }
+        Command::AdmitReconciliation(admission) => reconcile::admit(record, admission, context),
         Command::SettleReconciliation { admitted_revision, request_digest, finding } => {
             reconcile::settle(record, *admitted_revision, request_digest, finding, context)
         }
@@ -154,6 +153,7 @@ pub fn directive(record: &Record, context: &Context, owns_dispatch: bool) -> Dir
         State::IntentRecorded | State::SafeToRetry => claimable,
         State::Dispatched if owns_dispatch => Directive::Dispatch,
         State::Dispatched => Directive::Wait,
+        State::Verifying if record.life.ask_at.is_some() => Directive::Wait,
         State::Verifying => Directive::Verify,
         State::OutcomeUnknown if is_replay_safe(record, context) => match another_try(&record.life, context) {
             AnotherTry::Free => claimable,
@@ -243,6 +243,7 @@ impl<'a> Next<'a> {
     fn enter(&mut self, state: State, deadline_at: Option<Timestamp>) {
         self.life.state = state;
         self.life.deadline_at = deadline_at;
+        self.life.ask_at = None;
         if state != State::OutcomeUnknown {
             self.life.unknown_since = None;
         }
@@ -257,6 +258,9 @@ impl<'a> Next<'a> {
         let deadline = self.context.now.plus_seconds(spec.reconcile_deadline_seconds);
         self.enter(State::OutcomeUnknown, Some(deadline));
         self.life.unknown_since = Some(self.context.now);
+        self.life.travelling_since = Some(self.context.now);
+        self.life.breaks = 0;
+        self.life.ask_at = asking::looks_up(self.record, self.context).then_some(self.context.now);
         let failure = self.life.failure.as_ref().map(|failure| (failure.classification, failure.phase));
         let mut event = Event::new(EventKind::OutcomeUnknown);
         if let Some((class, phase)) = failure {
@@ -279,6 +283,7 @@ impl<'a> Next<'a> {
     /// Closes an open reconciliation that this change overtakes.
     fn supersede(&mut self) {
         if let Some(attempt) = self.life.reconciliation.take() {
+            self.life.reconciled = None;
             self.event(
                 Event::new(EventKind::ReconciliationConflict)
                     .with("kind", "superseded")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Next;
+use super::{Next, asking};
 use crate::domain::canonical::Sha256Digest;
 use crate::domain::command::ResultDocument;
 use crate::domain::fault::Fault;
@@ -84,6 +84,7 @@ pub(super) fn settle(
                     let spec = &next.context.tool.spec;
                     let deadline = next.context.now.plus_seconds(spec.verify_deadline_seconds);
                     next.enter(State::Verifying, Some(deadline));
+                    next.life.ask_at = asking::verifies(next.record, next.context).then_some(next.context.now);
                 }
             }
         },

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{single, sql};
 use crate::store::rows::state_code;
-use crate::store::{ChangeSet, Committed, Renewal, Result, RevisionRow};
+use crate::store::{ChangeSet, Committed, Postponed, Renewal, Result, RevisionRow};
 
 /// Commits a batch (see [`crate::store::Store::commit`]).
 pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
@@ -148,4 +148,17 @@ async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) 
         renewed.insert(row.try_get(0)?);
     }
     Ok(())
+}
+
+/// Puts off what is due (see [`crate::store::Postponed`]).
+pub(super) async fn postpone(pool: &PgPool, rows: &[Postponed]) -> Result<Vec<Uuid>> {
+    let done = sqlx::query(sql::POSTPONE)
+        .bind(rows.iter().map(|r| r.key.tenant.as_str()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.key.effect).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| i32::try_from(r.revision).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
+        .bind(i64::try_from(rows.len()).unwrap_or(i64::MAX))
+        .fetch_all(pool)
+        .await?;
+    done.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }

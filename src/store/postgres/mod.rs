@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, Corruption, JournalRow, OpenMark, Position, Result, Store, StoreError,
-    ToolRow, ToolWrite, ToolWritten, Walk, migrate,
+    AuditRow, Backend, ChangeSet, Committed, Corruption, JournalRow, OpenMark, Position, Postponed, Result, Store,
+    StoreError, ToolRow, ToolWrite, ToolWritten, Walk, migrate,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
@@ -121,6 +121,10 @@ impl Store for PostgresStore {
 
     async fn due(&self, limit: u32) -> Result<Vec<EffectKey>> {
         query::due(&self.readers, limit).await
+    }
+
+    async fn postpone(&self, postponed: &[Postponed]) -> Result<Vec<Uuid>> {
+        commit::postpone(&self.readers, postponed).await
     }
 
     async fn next_due(&self) -> Result<(Option<Timestamp>, Timestamp)> {

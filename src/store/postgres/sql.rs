@@ -144,6 +144,15 @@ SELECT tenant, effect FROM open_effects
 WHERE due_us IS NOT NULL AND due_us <= (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 ORDER BY due_us LIMIT $1";
 
+/// Puts off what is due, $5 rows of it; found by key as in [`RENEW`].
+pub(super) const POSTPONE: &str = "\
+UPDATE open_effects o SET due_us = i.until_us
+FROM (SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int8[])
+  AS u(tenant, effect, revision, until_us) LIMIT $5) i
+WHERE o.tenant = i.tenant AND o.effect = i.effect AND o.revision = i.revision
+  AND (o.due_us <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) IS TRUE
+RETURNING o.effect";
+
 /// The next time that something is due, and the time now.
 pub(super) const NEXT_DUE: &str = "\
 SELECT (SELECT due_us FROM open_effects WHERE due_us IS NOT NULL ORDER BY due_us LIMIT 1),
@@ -252,6 +261,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("REVISIONS", REVISIONS),
     ("TWIN", TWIN),
     ("DUE", DUE),
+    ("POSTPONE", POSTPONE),
     ("NEXT_DUE", NEXT_DUE),
     ("WALK_ALL", WALK_ALL),
     ("WALK_RUN", WALK_RUN),

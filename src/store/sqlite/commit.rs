@@ -14,7 +14,7 @@ use crate::domain::ids::Tenant;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::store::rows::state_code;
-use crate::store::{ChangeSet, Committed, Renewal, Result, RevisionRow};
+use crate::store::{ChangeSet, Committed, Postponed, Renewal, Result, RevisionRow};
 
 pub(super) async fn commit(store: &SqliteStore, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
     if batch.is_empty() {
@@ -163,4 +163,32 @@ fn may_renew(renewal: &Renewal, found: &Found, now: Timestamp) -> bool {
             && open.state == i64::from(state_code(State::Dispatched))
             && open.due_us.is_some_and(|due| due > now.micros())
     })
+}
+
+/// Puts off what is due (see [`Postponed`]).
+pub(super) async fn postpone(store: &SqliteStore, rows: &[Postponed]) -> Result<Vec<Uuid>> {
+    #[derive(Serialize)]
+    struct Row<'a> {
+        tenant: &'a Tenant,
+        effect: Uuid,
+        revision: u32,
+        until_us: i64,
+    }
+    let rows: Vec<Row<'_>> = rows
+        .iter()
+        .map(|row| Row {
+            tenant: &row.key.tenant,
+            effect: row.key.effect,
+            revision: row.revision,
+            until_us: row.until.micros(),
+        })
+        .collect();
+    let mut lent = store.writer.lend().await?;
+    let done = sqlx::query(sql::POSTPONE)
+        .bind(Json(&rows))
+        .bind(store.clock.now().micros())
+        .fetch_all(&mut lent.connection)
+        .await?;
+    lent.give_back();
+    done.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }

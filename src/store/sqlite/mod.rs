@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, Corruption, JournalRow, OpenMark, Position, Result, Store, ToolRow,
-    ToolWrite, ToolWritten, Walk,
+    AuditRow, Backend, ChangeSet, Committed, Corruption, JournalRow, OpenMark, Position, Postponed, Result, Store,
+    ToolRow, ToolWrite, ToolWritten, Walk,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
@@ -69,6 +69,10 @@ impl Store for SqliteStore {
 
     async fn due(&self, limit: u32) -> Result<Vec<EffectKey>> {
         query::due(&self.readers, self.clock.now(), limit).await
+    }
+
+    async fn postpone(&self, postponed: &[Postponed]) -> Result<Vec<Uuid>> {
+        commit::postpone(self, postponed).await
     }
 
     async fn next_due(&self) -> Result<(Option<Timestamp>, Timestamp)> {

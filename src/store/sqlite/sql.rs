@@ -18,6 +18,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("REVISIONS", REVISIONS),
     ("TWIN", TWIN),
     ("DUE", DUE),
+    ("POSTPONE", POSTPONE),
     ("NEXT_DUE", NEXT_DUE),
     ("WALK_ALL", WALK_ALL),
     ("WALK_RUN", WALK_RUN),
@@ -171,6 +172,14 @@ SELECT effect FROM open_effects WHERE tenant = ?1 AND duplicate = ?2 AND duplica
 /// Open effects that are due at ?1, at most ?2.
 pub const DUE: &str = "
 SELECT tenant, effect FROM open_effects WHERE due_us <= ?1 ORDER BY due_us LIMIT ?2";
+
+/// Puts off what is due at ?2, as a document ?1 tells: one statement, one transaction.
+pub const POSTPONE: &str = "
+UPDATE open_effects AS o SET due_us = i.value ->> '$.until_us'
+FROM json_each(?1) AS i
+WHERE o.tenant = i.value ->> '$.tenant' AND o.effect = unhex(replace(i.value ->> '$.effect', '-', ''))
+  AND o.revision = i.value ->> '$.revision' AND o.due_us <= ?2
+RETURNING o.effect";
 
 /// When the next open effect is due.
 pub const NEXT_DUE: &str = "SELECT min(due_us) FROM open_effects WHERE due_us IS NOT NULL";

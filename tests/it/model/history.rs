@@ -1,8 +1,9 @@
 //! What may happen: few tenants, few operation ids and few targets, so that everything collides.
 
+use actonce::domain::adapter::{NoAnswer, Verdict};
 use actonce::domain::canonical::Sha256Digest;
 use actonce::domain::command::{
-    Claim, Command, Finding, Outcome, Propose, Report, Resolve, ResolvedOutcome, ResultDocument,
+    Admission, Claim, Command, Finding, Outcome, Propose, Report, Resolve, ResolvedOutcome, ResultDocument,
 };
 use actonce::domain::ids::{EffectKey, Name, Tenant};
 use actonce::domain::record::Record;
@@ -86,6 +87,9 @@ const TOOLS: [&str; 6] = ["refund", "transfer", "notify", "approve", "approve", 
 fn registered(tool: &str, revision: u32) -> Value {
     let times = json!({
         "lease_seconds": 60, "verify_deadline_seconds": 180, "reconcile_deadline_seconds": 240,
+        "reconciliation": "automatic", "settle_window_seconds": 30,
+        "adapter": {"url": "https://adapter.example/", "secret_ref": "adapter", "lookup": true, "verify": revision > 1,
+            "authoritative": true},
         "description": format!("revision {revision}"),
     });
     let (class, rest) = match tool {
@@ -303,12 +307,16 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
             reason: "read".to_owned(),
         },
         15 => Command::SettleUndispatched { expected_revision },
-        16 => Command::AdmitReconciliation {
+        16 => Command::AdmitReconciliation(Box::new(Admission {
             request_digest: digest(dice.pick(&["request 1", "request 2"])),
             expected_revision,
             lookup: true,
+            automatic: dice.once_in(2),
             timeout_seconds: 60,
-        },
+            worker: None,
+            handoff_id: None,
+            review_reference: None,
+        })),
         17 => finding(dice, record),
         _ => {
             let outcome = dice.pick(&[
@@ -333,10 +341,15 @@ fn finding(dice: &mut Dice, record: &Record) -> Command {
     let open = record.life.reconciliation.as_ref();
     let finding = match dice.below(6) {
         0 => Finding::Receipt { receipt: receipt(record, &json!({})), verification: None },
-        1 | 2 => Finding::NotFound { earned: !dice.once_in(3) },
-        3 => Finding::Pending,
-        4 => Finding::Rejected,
-        _ => Finding::NoAnswer,
+        1 | 2 => Finding::Absent {
+            verdict: Verdict::NotFound,
+            authoritative: !dice.once_in(3),
+            is_final: dice.once_in(2),
+            asked_at: record.life.updated_at,
+        },
+        3 => Finding::Observed("pending"),
+        4 => Finding::Rejected(Verdict::Multiple),
+        _ => Finding::NoAnswer(dice.pick(&[NoAnswer::Timeout, NoAnswer::Contract("clause")])),
     };
     Command::SettleReconciliation {
         admitted_revision: open.map_or(1, |open| open.admitted_revision),

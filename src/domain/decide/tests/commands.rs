@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::scene::{START, Scene, digest, name, wish};
-use crate::domain::command::{Command, Finding, Outcome, Propose, Report, Resolve, ResolvedOutcome, ResultDocument};
+use crate::domain::adapter::{NoAnswer, Verdict};
+use crate::domain::command::{
+    Admission, Command, Finding, Outcome, Propose, Report, Resolve, ResolvedOutcome, ResultDocument,
+};
 use crate::domain::receipt::{CheckedReceipt, Receipt, Verification};
 use crate::domain::record::{FailureClass, FailureEvidence, FailurePhase};
 
@@ -77,6 +80,16 @@ pub(super) fn not_sent(who: (Uuid, u32)) -> Command {
     report(who, Report::NotSent(None))
 }
 
+/// An authoritative "no" about something that can't arrive any more.
+pub(super) fn proven_absence() -> Finding {
+    Finding::Absent { verdict: Verdict::NotFound, authoritative: true, is_final: true, asked_at: START }
+}
+
+/// A "no" that may be a "not yet".
+pub(super) fn eventual_absence() -> Finding {
+    Finding::Absent { verdict: Verdict::NotFound, authoritative: false, is_final: false, asked_at: START }
+}
+
 impl Scene {
     pub(super) fn approve(&self, approve: bool) -> Command {
         let approval = self.life().approval.as_ref();
@@ -89,11 +102,19 @@ impl Scene {
     }
 
     pub(super) fn admit(&self, request: &str) -> Command {
-        Command::AdmitReconciliation {
+        Command::AdmitReconciliation(Box::new(self.admission(request)))
+    }
+
+    pub(super) fn admission(&self, request: &str) -> Admission {
+        Admission {
             request_digest: digest(request),
             expected_revision: self.life().revision,
             lookup: true,
+            automatic: false,
             timeout_seconds: 30,
+            worker: None,
+            handoff_id: None,
+            review_reference: None,
         }
     }
 
@@ -244,16 +265,16 @@ pub(super) fn asked(scene: &Scene, word: &str) -> Asked {
         "admit.same" => scene.admit("request"),
         "find.completed" => found(Finding::Receipt { receipt: completed(RECORDED), verification: None }),
         "find.failed" => found(Finding::Receipt { receipt: failed("re_3"), verification: None }),
-        "find.absent" => found(Finding::NotFound { earned: true }),
-        "find.not_found" => found(Finding::NotFound { earned: false }),
-        "find.pending" => found(Finding::Pending),
-        "find.unsupported" => found(Finding::Unsupported),
-        "find.rejected" => found(Finding::Rejected),
-        "find.nothing" => found(Finding::NoAnswer),
+        "find.absent" => found(proven_absence()),
+        "find.not_found" => found(eventual_absence()),
+        "find.pending" => found(Finding::Observed("pending")),
+        "find.unsupported" => found(Finding::Observed("unsupported")),
+        "find.rejected" => found(Finding::Rejected(Verdict::Multiple)),
+        "find.nothing" => found(Finding::NoAnswer(NoAnswer::Timeout)),
         "find.stale" => Command::SettleReconciliation {
             admitted_revision: scene.life().revision,
             request_digest: digest("a request that was replaced"),
-            finding: Box::new(Finding::NotFound { earned: true }),
+            finding: Box::new(proven_absence()),
         },
         "resolve.completed" => scene.resolve("d-9", ResolvedOutcome::Completed),
         "resolve.failed" => scene.resolve("d-9", ResolvedOutcome::Failed),

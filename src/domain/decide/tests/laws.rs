@@ -147,7 +147,7 @@ impl Step<'_> {
     fn absence_is_proven(&self) -> bool {
         match self.command() {
             Some(Command::SettleReconciliation { finding, .. }) => {
-                matches!(**finding, Finding::NotFound { earned: true })
+                matches!(**finding, Finding::Absent { authoritative: true, is_final: true, .. })
             }
             Some(Command::Outcome(outcome)) => {
                 let owner = self.before.owner() == (outcome.dispatch_id, outcome.fence);
@@ -221,6 +221,12 @@ impl Step<'_> {
     /// Law 9, of the repeat.
     fn same_question_same_answer(&self) {
         let (record, context) = (self.after.record(), self.after.context());
+        if let Some(Command::SettleReconciliation { finding, .. }) = self.command()
+            && matches!(**finding, Finding::NoAnswer(_))
+        {
+            // Nobody's question: each call that brings no answer is on record.
+            return;
+        }
         let again = match self.asked {
             Asked::Command(command) => decide(record, command, &context),
             Asked::Proposal(proposal) => propose(Some(record), proposal, &context),

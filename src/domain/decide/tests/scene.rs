@@ -47,6 +47,7 @@ pub(super) fn spec_with(class: EffectClass, changes: &serde_json::Value) -> Tool
         "verify_deadline_seconds": VERIFY,
         "reconcile_deadline_seconds": RECONCILE,
         "authorization": {"expires_after_seconds": APPROVAL},
+        "adapter": {"url": "https://adapter.example/", "secret_ref": "adapter", "lookup": true, "authoritative": true},
     });
     if class == EffectClass::Idempotent {
         spec["replay_contract"] = json!("the key is honoured");
@@ -106,6 +107,14 @@ impl Scene {
         let mut scene = Self::recorded(spec);
         scene.claim("one").answer.unwrap();
         assert_eq!(scene.state(), State::Dispatched);
+        scene
+    }
+
+    /// Worker `one` acted, and does not know what came of it.
+    pub(super) fn doubtful(spec: ToolSpec) -> Self {
+        let mut scene = Self::dispatched(spec);
+        scene.apply(&super::commands::unknown(scene.owner())).answer.unwrap();
+        assert_eq!(scene.state(), State::OutcomeUnknown);
         scene
     }
 
@@ -185,6 +194,11 @@ impl Scene {
 
     pub(super) fn after(&mut self, seconds: u32) -> &mut Self {
         self.now = self.now.plus_seconds(seconds);
+        self
+    }
+
+    pub(super) fn until(&mut self, time: Timestamp) -> &mut Self {
+        self.now = time;
         self
     }
 

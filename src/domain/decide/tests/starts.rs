@@ -133,7 +133,7 @@ fn in_review(kind: Kind) -> Scene {
     let mut scene = in_doubt(kind);
     let rejected = scene.admit("the request that was rejected");
     scene.apply(&rejected).answer.unwrap();
-    let rejected = scene.settle(crate::domain::command::Finding::Rejected);
+    let rejected = scene.settle(crate::domain::command::Finding::Rejected(crate::domain::adapter::Verdict::Conflict));
     scene.apply(&rejected).answer.unwrap();
     scene
 }
