@@ -1,35 +1,45 @@
-# Two stages: the first builds the binary, the second holds it and nothing that could build.
-# Both images can be replaced, for a mirror or a hardened base of your own:
-#   docker build --build-arg BUILD_IMAGE=… --build-arg RUNTIME_IMAGE=… .
+# Two stages: the first builds the binary, the second holds it, the libraries that it links to, and
+# nothing else: no shell, no package manager. The build image can be replaced, for a mirror or a
+# hardened base of your own; it needs Rust, a C compiler, CA certificates, and glibc 2.34 or newer
+# (from there on, name resolution is part of libc itself):
+#   docker build --build-arg BUILD_IMAGE=… .
 ARG BUILD_IMAGE=rust:1.95-bookworm
-ARG RUNTIME_IMAGE=debian:bookworm-slim
 
 FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
+# The dependencies first, with an empty crate, so that a change of the source compiles this crate
+# alone. Layers do that with every builder; cache mounts do it with some.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' >src/main.rs \
+    && cargo build --release --locked
 COPY . .
-# The registry and the target directory are kept between builds, so that a change of the source
-# compiles this crate alone; the binary is copied out because a cache is not part of the image.
-RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/src/target \
-    cargo build --release --locked \
-    && mkdir -p /image/usr/local/bin /image/var/lib/actonce \
-    && cp target/release/actonce /image/usr/local/bin/actonce
+# Files keep the time they were changed at, which is before the empty crate was compiled.
+RUN touch src/lib.rs src/main.rs && cargo build --release --frozen
+# The whole file system of the image.
+RUN mkdir -p /image/usr/local/bin /image/etc /image/var/lib /data \
+    && mkdir -m 0700 /data/actonce \
+    && cp target/release/actonce /image/usr/local/bin/ \
+    && ldd target/release/actonce >/libraries \
+    && grep -o '/[^ ]*' /libraries | xargs cp -L --parents -t /image \
+    # The roots that outgoing HTTPS (a JWKS URL) is verified against.
+    && cp -L --parents /etc/ssl/certs/ca-certificates.crt /image \
+    && echo 'actonce:x:65532:65532::/var/lib/actonce:/sbin/nologin' >/image/etc/passwd \
+    && echo 'actonce:x:65532:' >/image/etc/group \
+    && echo 'hosts: files dns' >/image/etc/nsswitch.conf
 
-# No command runs in this stage, so a base image without a shell will do; it needs glibc.
-FROM ${RUNTIME_IMAGE}
+FROM scratch
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="Actonce" \
       org.opencontainers.image.description="Act once, or stop: durable intents, dispatch grants and outcomes for programs that act on the world" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-# The roots that outgoing HTTPS (a JWKS URL) is verified against.
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /image/usr/local/bin/actonce /usr/local/bin/actonce
-COPY --from=build --chown=65532:65532 /image/var/lib/actonce /var/lib/actonce
+COPY --from=build /image/ /
+COPY --from=build --chown=65532:65532 /data/ /var/lib/
 
 # Everything that is written goes into the volume; the root file system may be read-only.
-ENV ACTONCE_LISTEN=0.0.0.0:8080 \
+ENV PATH=/usr/local/bin \
+    ACTONCE_LISTEN=0.0.0.0:8080 \
     ACTONCE_DATA_DIR=/var/lib/actonce
 VOLUME /var/lib/actonce
 USER 65532:65532
