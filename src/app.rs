@@ -23,6 +23,7 @@ use crate::http::state::{Bounds, Shared};
 use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
 use crate::service::{Parts, Service};
+use crate::store::aliases::{AliasKeyMark, KeysRegistered};
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
 use crate::store::{Backend, Store};
 use crate::support::service_principal;
@@ -57,6 +58,14 @@ pub enum AppError {
     /// A part that must never end did.
     #[error("{0} ended unexpectedly")]
     Ended(&'static str),
+    /// The alias keyring is not one that this database may have.
+    #[error("the alias key id {id} {reason}: give the key a new id")]
+    AliasKeys {
+        /// The id.
+        id: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// Something of ours.
     #[error("{0}")]
     Internal(&'static str),
@@ -116,11 +125,13 @@ impl App {
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
         let data_key = DataKey::new(*config.data_key.expose());
+        let keyring = keyring(config);
+        register_keys(store.as_ref(), config, keyring.as_ref()).await?;
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
         let service = Arc::new(Service::new(Parts {
             engine,
             data_key,
-            keyring: keyring(config),
+            keyring,
             adapters: Arc::new(crate::service::ports::Nobody),
             principal,
             tasks: tasks.clone(),
@@ -234,6 +245,19 @@ impl App {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{line}")?;
         out.flush()
+    }
+}
+
+/// Notes which alias keys are in use, so that a retired id never comes back. The key that `--dev` makes
+/// belongs to a data directory and not to the deployment.
+async fn register_keys(store: &dyn Store, config: &Config, keyring: Option<&Keyring>) -> Result<(), AppError> {
+    let Some(keyring) = keyring.filter(|_| !config.has_dev_alias_key()) else { return Ok(()) };
+    let marks: Vec<AliasKeyMark> =
+        keyring.fingerprints().into_iter().map(|(id, fingerprint)| AliasKeyMark { id, fingerprint }).collect();
+    match store.register_alias_keys(&marks).await? {
+        KeysRegistered::Applied => Ok(()),
+        KeysRegistered::Retired(id) => Err(AppError::AliasKeys { id, reason: "was retired, and never comes back" }),
+        KeysRegistered::Another(id) => Err(AppError::AliasKeys { id, reason: "stands for another key" }),
     }
 }
 

@@ -151,6 +151,12 @@ impl Config {
         }
     }
 
+    /// Whether the alias keyring is the one key that `--dev` makes.
+    #[must_use]
+    pub fn has_dev_alias_key(&self) -> bool {
+        self.dev && self.alias_keys.iter().any(|key| key.id == secrets::DEV_ALIAS_ID)
+    }
+
     /// A token for the tenant `dev` with all scopes, where the service runs with `--dev`.
     ///
     /// # Errors

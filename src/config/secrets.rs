@@ -30,6 +30,9 @@ fn one_key(text: Option<Given>, path: Option<Given>, problems: &mut Problems) ->
     }
 }
 
+/// The id of the alias key that `--dev` makes.
+pub(super) const DEV_ALIAS_ID: &str = "dev";
+
 /// A key that aliases are made with (protocol §6).
 #[derive(Debug, Clone)]
 pub struct AliasKey {
@@ -145,7 +148,7 @@ impl Secrets {
         if dev {
             self.tokens.keys = vec![dev_signing_key(&made(dev::SIGNING_KEY)?)?];
             if self.alias_keys.is_empty() {
-                self.alias_keys = vec![AliasKey { id: "dev".to_owned(), key: made(dev::ALIAS_KEY)? }];
+                self.alias_keys = vec![AliasKey { id: DEV_ALIAS_ID.to_owned(), key: made(dev::ALIAS_KEY)? }];
             }
         }
         let data_key = match self.data_key.good() {

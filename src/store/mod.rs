@@ -4,6 +4,7 @@
 //! kill of this process, of the database server and of the machine (`fsync`). No business rule
 //! lives in SQL; every write carries what it expects to find.
 
+pub mod aliases;
 pub mod changeset;
 pub mod error;
 pub mod migrate;
@@ -167,7 +168,7 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store: Send + Sync + std::fmt::Debug {
+pub trait Store: aliases::AliasKeyStore + Send + Sync + std::fmt::Debug {
     /// Which backend.
     fn backend(&self) -> Backend;
 

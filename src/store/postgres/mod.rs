@@ -1,5 +1,6 @@
 //! The Postgres backend: many stateless replicas on one database (14 or newer).
 
+mod aliases;
 mod commit;
 mod listen;
 mod query;

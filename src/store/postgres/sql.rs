@@ -153,6 +153,18 @@ WHERE o.tenant = i.tenant AND o.effect = i.effect AND o.revision = i.revision
   AND (o.due_us <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) IS TRUE
 RETURNING o.effect";
 
+/// Who registers a keyring waits for others who do.
+pub(super) const ALIAS_KEYS_LOCK: &str = "LOCK TABLE alias_keys IN SHARE ROW EXCLUSIVE MODE";
+/// The registry of alias keys: a handful.
+pub(super) const ALIAS_KEYS: &str = "SELECT id, fingerprint, retired_us IS NOT NULL FROM alias_keys";
+/// Notes new ids.
+pub(super) const ALIAS_KEYS_ADD: &str = "\
+INSERT INTO alias_keys (id, fingerprint) SELECT * FROM unnest($1::text[], $2::bytea[]) ON CONFLICT DO NOTHING";
+/// Retires what is not listed.
+pub(super) const ALIAS_KEYS_RETIRE: &str = "\
+UPDATE alias_keys SET retired_us = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+WHERE retired_us IS NULL AND NOT id = ANY ($1::text[])";
+
 /// The next time that something is due, and the time now.
 pub(super) const NEXT_DUE: &str = "\
 SELECT (SELECT due_us FROM open_effects WHERE due_us IS NOT NULL ORDER BY due_us LIMIT 1),
@@ -263,6 +275,10 @@ pub const ALL: &[(&str, &str)] = &[
     ("DUE", DUE),
     ("POSTPONE", POSTPONE),
     ("NEXT_DUE", NEXT_DUE),
+    ("ALIAS_KEYS_LOCK", ALIAS_KEYS_LOCK),
+    ("ALIAS_KEYS", ALIAS_KEYS),
+    ("ALIAS_KEYS_ADD", ALIAS_KEYS_ADD),
+    ("ALIAS_KEYS_RETIRE", ALIAS_KEYS_RETIRE),
     ("WALK_ALL", WALK_ALL),
     ("WALK_RUN", WALK_RUN),
     ("WALK_SESSION", WALK_SESSION),

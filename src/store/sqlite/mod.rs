@@ -4,6 +4,7 @@
 //! readers never wait for the writer. Every transaction that writes is `BEGIN IMMEDIATE`, so what
 //! it reads can't change before it writes, whichever process does so.
 
+mod aliases;
 mod clock;
 mod commit;
 mod connect;

@@ -20,6 +20,9 @@ pub const ALL: &[(&str, &str)] = &[
     ("DUE", DUE),
     ("POSTPONE", POSTPONE),
     ("NEXT_DUE", NEXT_DUE),
+    ("ALIAS_KEYS", ALIAS_KEYS),
+    ("ALIAS_KEY_ADD", ALIAS_KEY_ADD),
+    ("ALIAS_KEY_RETIRE", ALIAS_KEY_RETIRE),
     ("WALK_ALL", WALK_ALL),
     ("WALK_RUN", WALK_RUN),
     ("WALK_SESSION", WALK_SESSION),
@@ -180,6 +183,13 @@ FROM json_each(?1) AS i
 WHERE o.tenant = i.value ->> '$.tenant' AND o.effect = unhex(replace(i.value ->> '$.effect', '-', ''))
   AND o.revision = i.value ->> '$.revision' AND o.due_us <= ?2
 RETURNING o.effect";
+
+/// The registry of alias keys: a handful.
+pub const ALIAS_KEYS: &str = "SELECT id, fingerprint, retired_us IS NOT NULL FROM alias_keys";
+/// Notes a new id.
+pub const ALIAS_KEY_ADD: &str = "INSERT OR IGNORE INTO alias_keys (id, fingerprint) VALUES (?1, ?2)";
+/// Retires an id.
+pub const ALIAS_KEY_RETIRE: &str = "UPDATE alias_keys SET retired_us = ?2 WHERE id = ?1";
 
 /// When the next open effect is due.
 pub const NEXT_DUE: &str = "SELECT min(due_us) FROM open_effects WHERE due_us IS NOT NULL";

@@ -33,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) env: BTreeMap<String, String>,
     /// `None`: a directory of its own. Replicas share one, as its keys are in it.
     pub(crate) data_dir: Option<PathBuf>,
+    /// Without `--dev`: every key comes from the configuration.
+    pub(crate) production: bool,
 }
 
 impl Options {
@@ -106,6 +108,23 @@ impl Server {
     /// Another process on the same database with the same keys.
     pub(crate) fn replica(&self) -> Self {
         Self::start(self.options.clone().data_dir(&self.data_dir))
+    }
+
+    /// The same database without `--dev`, and so with no key but the ones for tokens and for data.
+    pub(crate) fn without_dev(&self) -> Self {
+        let secret = self.data_dir.join("jwt-secret");
+        fs::write(&secret, "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e7").unwrap();
+        let options = self.options.clone().data_dir(&self.data_dir);
+        let options = options
+            .env("ACTONCE_JWT_SECRET_FILE", secret.to_str().unwrap())
+            .env("ACTONCE_JWT_ALGORITHM", "HS256")
+            .env("ACTONCE_DATA_KEY_FILE", self.data_dir.join("dev-data-key").to_str().unwrap());
+        Self::start(Options { production: true, ..options })
+    }
+
+    /// How it was started.
+    pub(crate) const fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Starts it again after [`Server::stop`] or [`Server::kill9`], on the same data.
@@ -193,7 +212,16 @@ impl Server {
 
     /// A token; `scopes` by comma, or `all`.
     pub(crate) fn token(&self, tenant: &str, subject: &str, scopes: &str) -> String {
-        self.token_by(tenant, subject, scopes, AuthArgs::default())
+        let auth = if self.options.production {
+            AuthArgs {
+                jwt_secret_file: self.options.env.get("ACTONCE_JWT_SECRET_FILE").cloned(),
+                jwt_algorithm: Some("HS256".to_owned()),
+                ..AuthArgs::default()
+            }
+        } else {
+            AuthArgs::default()
+        };
+        self.token_by(tenant, subject, scopes, auth)
     }
 
     /// A token under other rules, such as another issuer.
@@ -232,7 +260,10 @@ fn tail(text: &str, bytes: usize) -> &str {
 
 fn launch(options: &Options, data_dir: &Path, stderr: &Path) -> Result<(Child, Ready), String> {
     let mut command = program();
-    command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+    if !options.production {
+        command.arg("--dev");
+    }
     if let Some(url) = &options.database_url {
         // Not as an argument: a URL may hold a password.
         command.env("DATABASE_URL", url).env("ACTONCE_POSTGRES_CONNECTIONS", "5");
@@ -271,5 +302,5 @@ fn ready(line: &str) -> Option<Ready> {
     let line: Value = serde_json::from_str(line).ok()?;
     let text = |name: &str| Some(line.get(name)?.as_str()?.to_owned());
     (line["event"] == "ready").then_some(())?;
-    Some(Ready { url: text("url")?, database: text("database")?, token: text("token")? })
+    Some(Ready { url: text("url")?, database: text("database")?, token: text("token").unwrap_or_default() })
 }
