@@ -7,6 +7,7 @@ mod journal;
 mod model;
 mod openapi;
 mod readme;
+mod reconciliation;
 mod scenarios;
 mod smoke;
 mod store;

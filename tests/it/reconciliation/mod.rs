@@ -7,6 +7,7 @@ mod inspection;
 mod replay;
 mod supplied;
 mod verification;
+mod walk;
 
 use std::time::{Duration, Instant};
 
