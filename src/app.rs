@@ -21,8 +21,12 @@ use crate::domain::ids::Name;
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
 use crate::http::state::{Bounds, Shared};
+use crate::outbound::OutboundAdapters;
+use crate::outbound::client::Outbound;
 use crate::service::Service;
 use crate::service::keys::DataKey;
+use crate::service::seal::Sealer;
+use crate::service::secrets::ToolSecrets;
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
 use crate::store::{Backend, Store};
 use crate::support::service_principal;
@@ -43,6 +47,9 @@ pub enum AppError {
     /// The keys of tokens.
     #[error("{0}")]
     Auth(#[from] crate::auth::StartError),
+    /// The client for outgoing requests.
+    #[error("{0}")]
+    Outbound(#[from] crate::outbound::client::ClientError),
     /// The socket.
     #[error("can't listen on {address}: {source}")]
     Listen {
@@ -116,7 +123,10 @@ impl App {
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
         let data_key = DataKey::new(*config.data_key.expose());
-        let service = Arc::new(Service::new(engine, data_key, stopping.clone()));
+        let outbound = Outbound::new(config.adapters.clone())?;
+        let secrets = Arc::new(tool_secrets(config, &store, &engine));
+        let adapters = Arc::new(OutboundAdapters::new(outbound, Arc::clone(&secrets) as _, Arc::clone(&engine) as _));
+        let service = Arc::new(Service::new(engine, data_key, adapters, secrets, stopping.clone()));
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
         for lane in loops {
@@ -227,6 +237,12 @@ impl App {
         writeln!(out, "{line}")?;
         out.flush()
     }
+}
+
+fn tool_secrets(config: &Config, store: &Arc<dyn Store>, engine: &Arc<Engine>) -> ToolSecrets {
+    let named = config.named_secrets.iter().map(|(key, values)| (key.clone(), values.to_vec()));
+    let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
+    ToolSecrets::new(Arc::clone(store), sealer, Arc::clone(engine) as _, named.collect())
 }
 
 fn ad_hoc(tools: &config::AdHocTools) -> AdHocTools {

@@ -7,6 +7,8 @@ pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod ports;
+pub mod seal;
+pub mod secrets;
 pub mod tools;
 pub mod worker;
 
@@ -16,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use keys::DataKey;
+use ports::Adapters;
+use secrets::ToolSecrets;
 
 pub use error::ServiceError;
 
@@ -24,14 +28,22 @@ pub use error::ServiceError;
 pub struct Service {
     engine: Arc<Engine>,
     data_key: DataKey,
+    adapters: Arc<dyn Adapters>,
+    secrets: Arc<ToolSecrets>,
     stopping: CancellationToken,
 }
 
 impl Service {
     /// The use cases. When `stopping` is cancelled, requests that wait are answered at once.
     #[must_use]
-    pub const fn new(engine: Arc<Engine>, data_key: DataKey, stopping: CancellationToken) -> Self {
-        Self { engine, data_key, stopping }
+    pub fn new(
+        engine: Arc<Engine>,
+        data_key: DataKey,
+        adapters: Arc<dyn Adapters>,
+        secrets: Arc<ToolSecrets>,
+        stopping: CancellationToken,
+    ) -> Self {
+        Self { engine, data_key, adapters, secrets, stopping }
     }
 
     /// The engine.

@@ -3,6 +3,7 @@
 mod commit;
 mod listen;
 mod query;
+mod secrets;
 mod single;
 pub mod sql;
 mod tools;
