@@ -20,8 +20,12 @@ use crate::config::{self, Config};
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
 use crate::http::state::{Bounds, Shared};
+use crate::outbound::OutboundAdapters;
+use crate::outbound::client::Outbound;
 use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
+use crate::service::seal::Sealer;
+use crate::service::secrets::ToolSecrets;
 use crate::service::{Parts, Service};
 use crate::store::aliases::{AliasKeyMark, KeysRegistered};
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
@@ -44,6 +48,9 @@ pub enum AppError {
     /// The keys of tokens.
     #[error("{0}")]
     Auth(#[from] crate::auth::StartError),
+    /// The client for outgoing requests.
+    #[error("{0}")]
+    Outbound(#[from] crate::outbound::client::ClientError),
     /// The socket.
     #[error("can't listen on {address}: {source}")]
     Listen {
@@ -127,12 +134,16 @@ impl App {
         let data_key = DataKey::new(*config.data_key.expose());
         let keyring = keyring(config);
         register_keys(store.as_ref(), config, keyring.as_ref()).await?;
+        let outbound = Outbound::new(config.adapters.clone())?;
+        let secrets = Arc::new(tool_secrets(config, &store, &engine));
+        let adapters = Arc::new(OutboundAdapters::new(outbound, Arc::clone(&secrets) as _, Arc::clone(&engine) as _));
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
         let service = Arc::new(Service::new(Parts {
             engine,
             data_key,
             keyring,
-            adapters: Arc::new(crate::service::ports::Nobody),
+            adapters,
+            secrets,
             principal,
             tasks: tasks.clone(),
             stopping: stopping.clone(),
@@ -263,6 +274,12 @@ async fn register_keys(store: &dyn Store, config: &Config, keyring: Option<&Keyr
 
 fn keyring(config: &Config) -> Option<Keyring> {
     Keyring::new(config.alias_keys.iter().map(|key| (key.id.clone(), *key.key.expose())).collect())
+}
+
+fn tool_secrets(config: &Config, store: &Arc<dyn Store>, engine: &Arc<Engine>) -> ToolSecrets {
+    let named = config.named_secrets.iter().map(|(key, values)| (key.clone(), values.to_vec()));
+    let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
+    ToolSecrets::new(Arc::clone(store), sealer, Arc::clone(engine) as _, named.collect())
 }
 
 fn ad_hoc(tools: &config::AdHocTools) -> AdHocTools {

@@ -97,6 +97,22 @@ pub const ADAPTER_ANSWER_BYTES: usize = 256 * 1024;
 pub const ADAPTER_CALLS: usize = 32;
 /// Adapter calls under way for one tool in one process at once.
 pub const ADAPTER_CALLS_PER_TOOL: usize = 8;
+/// Failures of an adapter in a row until it is left alone for a while.
+pub const ADAPTER_FAILURES: u32 = 5;
+/// How long it is left alone at first; each failed probe doubles it.
+pub const ADAPTER_PAUSE_SECONDS: u64 = 5;
+/// How long it is left alone at most.
+pub const ADAPTER_PAUSE_MAX_SECONDS: u64 = 300;
+/// Adapters whose failures one process remembers.
+pub const ADAPTERS_REMEMBERED: u64 = 10_000;
+/// Lookups of names of outgoing requests that one process has running at once.
+pub const NAME_LOOKUPS: usize = 64;
+/// How long a tool's former secret goes on signing beside the new one.
+pub const SECRET_OVERLAP_SECONDS: u32 = 24 * 3600;
+/// Secrets of one tool that sign at once.
+pub const TOOL_SECRETS: usize = 2;
+/// Most secrets that the configuration names.
+pub const NAMED_SECRETS: usize = 1_000;
 /// Longest URL of an adapter or a subscription.
 pub const URL_BYTES: usize = 2 * 1024;
 /// Contract breaks of an adapter about one effect before a person looks.

@@ -56,6 +56,9 @@ pub struct ServeArgs {
     /// Private networks that adapters may be in, such as 127.0.0.0/8,10.1.0.0/16 [default: none]
     #[arg(long, env = "ACTONCE_ADAPTER_ALLOW_NETWORKS", value_name = "NETWORKS")]
     pub adapter_allow_networks: Option<String>,
+    /// Directory with a file for each secret that tools name, in directories those of one tenant [default: none]
+    #[arg(long, env = "ACTONCE_SECRETS_DIR", value_name = "DIR")]
+    pub secrets_dir: Option<String>,
     /// Longest time for a request that doesn't wait on purpose [default: 30]
     #[arg(long, env = "ACTONCE_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS")]
     pub request_timeout_seconds: Option<String>,

@@ -144,6 +144,16 @@ impl Section {
         }
     }
 
+    /// The names of what was not read yet.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.table.keys().cloned().collect()
+    }
+
+    /// Whether a value is a table.
+    pub(super) fn is_table(&self, key: &str) -> bool {
+        matches!(self.table.get(key), Some(Value::Table(_)))
+    }
+
     /// A list of tables.
     pub(super) fn sections(&mut self, key: &str, problems: &mut Problems) -> Vec<Self> {
         let items = match self.table.remove(key) {

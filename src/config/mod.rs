@@ -6,6 +6,7 @@ mod describe;
 mod dev;
 mod file;
 mod keys;
+mod named;
 mod secret;
 mod secrets;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use serde::Serialize;
 
 pub use self::args::{AuthArgs, Environment, ServeArgs, TokenArgs};
 pub use self::describe::Description;
+pub use self::named::{NamedSecrets, SecretKey};
 pub use self::secret::{HIDDEN, Secret};
 pub use self::secrets::AliasKey;
 pub use self::values::Network;
@@ -126,6 +128,8 @@ pub struct Config {
     pub ad_hoc_tools: AdHocTools,
     /// Where adapters may be.
     pub adapters: AdapterPolicy,
+    /// Secrets that tools name.
+    pub named_secrets: NamedSecrets,
     /// Longest time for a request that doesn't wait on purpose.
     pub request_timeout: Duration,
     /// How long running requests may take to end at shutdown.
@@ -180,6 +184,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
     let basics = Basics::read(args, &mut file, dev, problems);
     let tuning = Tuning::read(args, &mut file, problems);
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
+    let named_secrets = named::named(args, &mut file, problems);
     let data_key = secrets::data_key(args, environment, &mut file, problems);
     let alias_keys = secrets::aliases(environment, &mut file, problems);
     let section = file.section("auth", problems);
@@ -207,6 +212,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
         alias_keys,
         ad_hoc_tools,
         adapters,
+        named_secrets,
         request_timeout: tuning.request_timeout,
         drain: tuning.drain,
         max_in_flight: tuning.max_in_flight,

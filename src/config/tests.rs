@@ -92,7 +92,7 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
         "log_format = 'pretty'\nlog = 'warn'",
         "database_url = 'postgres://me:hunter2@db/actonce'\ndata_key_file = ''\nad_hoc_tools = ['a,b', 'c']",
         "adapter_allow_http = true\nadapter_allow_networks = '127.0.0.0/8, fd00::/8'\nrequest_timeout_seconds = 5",
-        "drain_seconds = '6'\nmax_in_flight = 7\npostgres_connections = 8\nalias_keys = []",
+        "secrets_dir = ''\ndrain_seconds = '6'\nmax_in_flight = 7\npostgres_connections = 8\nalias_keys = []",
         &format!("data_key = '{DATA_KEY}'"),
         "[auth]\nissuer = 'i'\naudience = 'a'\ntenant_claim = 'org'\nscopes_claim = 'scp'\nleeway_seconds = 9",
         "[auth.jwks]\nurl = 'https://issuer.example/jwks.json'\nfile = ''\nrefresh_seconds = 10",
@@ -343,4 +343,46 @@ async fn a_token_is_made_with_the_configured_key_where_there_is_no_other() {
     assert_eq!(found.problems.len(), 4, "{found}");
     let found = make(&["--tenant", "t", "--subject", "actonce"], &environment()).unwrap_err().to_string();
     assert!(found.contains("reserved"), "{found}");
+}
+
+#[test]
+fn named_secrets_come_from_the_file_and_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    for folder in ["a", "..2026"] {
+        std::fs::create_dir(path(folder)).unwrap();
+    }
+    for (name, content) in
+        [("one", "hunter2\n"), ("two", "new\nold"), ("a/three", "x"), ("..2026/one", "y"), (".hidden", "")]
+    {
+        std::fs::write(path(name), content).unwrap();
+    }
+    let dir = directory.path().display();
+    let content = with_keys(&format!(
+        "secrets_dir = '{dir}'\n[secrets]\nplain = 'hunter2'\nours = {{ value = 'v', tenants = ['a', 'b'] }}\n\
+         filed = {{ file = '{dir}/two' }}\n"
+    ));
+    let config = load_file(&content, &[]).unwrap();
+    let names = ["filed", "one", "plain", "two", "a/ours", "a/three", "b/ours"];
+    assert_eq!(config.named_secrets.names(), names);
+    let values: Vec<usize> = config.named_secrets.iter().map(|(_, values)| values.len()).collect();
+    assert_eq!(values, [2, 1, 1, 2, 1, 1, 1]);
+    for shown in [format!("{config:?}"), serde_json::to_string(&config.describe()).unwrap()] {
+        assert!(!shown.contains("hunter2") && shown.contains("a/three"), "{shown}");
+    }
+    for (wrong, said) in [
+        ("one = 'twice'", "given twice"),
+        ("x = { tenants = ['a'] }", "must have a value or a file"),
+        ("x = { value = 'v', file = 'f' }", "must have a value or a file"),
+        ("x = { value = 'v', other = 1 }", "unknown"),
+        ("x = { value = 'v', tenants = [''] }", "a name of a tenant"),
+        ("x = { file = '/absent' }", "can't be read"),
+        ("x = \"hunter2\\n2\\n3\"", "one line, or two"),
+        ("x = \"hunter2\\u0001\"", "control characters"),
+        ("x = ['hunter2']", "must be a single value"),
+    ] {
+        let found = problems(load_file(&with_keys(&format!("secrets_dir = '{dir}'\n[secrets]\n{wrong}\n")), &[]));
+        assert!(found.contains(said) && !found.contains("hunter2"), "{wrong}: {found}");
+    }
+    assert!(problems(load(&["--secrets-dir", "/absent"])).contains("can't be read"));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::canonical::Sha256Digest;
@@ -24,7 +24,8 @@ pub struct AdapterSpec {
     #[schema(value_type = Option<Object>)]
     pub request: Option<Value>,
     /// The Standard Webhooks secret (`whsec_…`), write-only: kept sealed apart from the registration.
-    #[serde(default, skip_serializing)]
+    // Not `skip_serializing`: the API's description would leave it out.
+    #[serde(default, skip_serializing_if = "WriteOnly::stays")]
     #[schema(value_type = Option<String>, write_only)]
     pub secret: Option<WriteOnly>,
     /// Names a secret of the configuration instead.
@@ -63,6 +64,20 @@ impl WriteOnly {
     }
 }
 
+impl WriteOnly {
+    /// It never goes out.
+    #[expect(clippy::ref_option, reason = "serde calls it with what it has")]
+    const fn stays(_: &Option<Self>) -> bool {
+        true
+    }
+}
+
+impl Serialize for WriteOnly {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_none()
+    }
+}
+
 impl fmt::Debug for WriteOnly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[hidden]")
@@ -76,7 +91,8 @@ impl<'de> Deserialize<'de> for WriteOnly {
 }
 
 impl AdapterSpec {
-    /// Checks what the types can't say, pointers relative to the adapter.
+    /// Checks what the types can't say, pointers relative to the adapter. Whether there is a secret at all
+    /// is for the service to see: one that is stored stays.
     #[must_use]
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -90,11 +106,7 @@ impl AdapterSpec {
             (None, None) => check(false, "/url", "is required, or a `request`"),
             (Some(url), None) => {
                 check(url.len() <= limits::URL_BYTES, "/url", "must be at most 2048 bytes");
-                check(
-                    self.secret.is_some() != self.secret_ref.is_some(),
-                    "/secret",
-                    "is required, or a `secret_ref`, and not both",
-                );
+                check(self.secret.is_none() || self.secret_ref.is_none(), "/secret", "can't stand beside `secret_ref`");
             }
             (None, Some(_)) => check(self.secret.is_none(), "/secret", "a declarative adapter names its secrets"),
         }

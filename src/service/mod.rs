@@ -11,6 +11,8 @@ pub mod mask;
 pub mod ports;
 pub mod reconciliation;
 mod reconciliation_history;
+pub mod seal;
+pub mod secrets;
 pub mod tools;
 pub mod worker;
 
@@ -26,6 +28,8 @@ use asking::Asks;
 use keys::DataKey;
 use ports::Adapters;
 
+use secrets::ToolSecrets;
+
 pub use error::ServiceError;
 
 /// The use cases on one engine.
@@ -35,6 +39,7 @@ pub struct Service {
     data_key: DataKey,
     keyring: Option<Keyring>,
     adapters: Arc<dyn Adapters>,
+    secrets: Arc<ToolSecrets>,
     asks: Asks,
     principal: Name,
     tasks: TaskTracker,
@@ -52,6 +57,8 @@ pub struct Parts {
     pub keyring: Option<Keyring>,
     /// Asks adapters.
     pub adapters: Arc<dyn Adapters>,
+    /// Secrets of tools.
+    pub secrets: Arc<ToolSecrets>,
     /// The name under which the service itself acts.
     pub principal: Name,
     /// Keeps what goes on after an answer.
@@ -64,8 +71,8 @@ impl Service {
     /// The use cases.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, data_key, keyring, adapters, principal, tasks, stopping } = parts;
-        Self { engine, data_key, keyring, adapters, asks: Asks::default(), principal, tasks, stopping }
+        let Parts { engine, data_key, keyring, adapters, secrets, principal, tasks, stopping } = parts;
+        Self { engine, data_key, keyring, adapters, secrets, asks: Asks::default(), principal, tasks, stopping }
     }
 
     /// The engine.

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use crate::domain::adapter::{AdapterAnswer, NoAnswer, Question};
 use crate::domain::ids::Tenant;
 use crate::domain::receipt::CheckedReceipt;
 use crate::domain::record::Record;
+use crate::domain::time::Timestamp;
 use crate::domain::tool::Tool;
+use crate::engine::Engine;
 
 /// One question to an adapter.
 #[derive(Debug, Clone)]
@@ -37,15 +41,68 @@ pub struct AdapterCall {
 pub trait Adapters: Send + Sync + fmt::Debug {
     /// Asks once. Never retries by itself, never holds a transaction.
     async fn ask(&self, call: AdapterCall) -> Result<AdapterAnswer, NoAnswer>;
+
+    /// Whether a URL may be registered, as far as it can be judged without asking for its name.
+    ///
+    /// # Errors
+    /// What is wrong with it, as the end of the sentence "this URL …".
+    fn check_url(&self, _url: &str) -> Result<(), &'static str> {
+        Ok(())
+    }
 }
 
-/// Nobody to ask.
-#[derive(Debug)]
-pub struct Nobody;
+/// A secret that webhooks are signed with: the bytes behind `whsec_`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SigningSecret(Vec<u8>);
 
+impl SigningSecret {
+    /// Reads `whsec_` and the base64 of 24 to 64 bytes.
+    ///
+    /// # Errors
+    /// What it must look like.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let bytes = text.strip_prefix("whsec_").and_then(|text| STANDARD.decode(text).ok());
+        let bytes = bytes.filter(|bytes| (24..=64).contains(&bytes.len()));
+        bytes.map(Self).ok_or("must be `whsec_` and the base64 of 24 to 64 bytes")
+    }
+
+    /// The secret of these bytes, which were read before.
+    #[must_use]
+    pub const fn of(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes. Call it where they are used.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SigningSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
+
+/// Where adapters' secrets come from.
 #[async_trait]
-impl Adapters for Nobody {
-    async fn ask(&self, _: AdapterCall) -> Result<AdapterAnswer, NoAnswer> {
-        Err(NoAnswer::Unreachable)
+pub trait AdapterSecrets: Send + Sync + fmt::Debug {
+    /// What webhooks to the adapter of a tool are signed with, the newest first; never empty.
+    async fn signing(&self, tenant: &Tenant, tool: &Tool) -> Result<Vec<SigningSecret>, NoAnswer>;
+
+    /// The values of a secret of the configuration that a tenant may use, the newest first.
+    fn named(&self, tenant: &Tenant, name: &str) -> Option<&[Box<str>]>;
+}
+
+/// The database's time, for what has to say the time outside (law 13).
+pub trait DatabaseTime: Send + Sync + fmt::Debug {
+    /// Now.
+    fn now(&self) -> Timestamp;
+}
+
+impl DatabaseTime for Engine {
+    fn now(&self) -> Timestamp {
+        self.clock().now()
     }
 }

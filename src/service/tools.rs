@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::ports::SigningSecret;
 use super::{Service, ServiceError};
 use crate::auth::Principal;
+use crate::domain::adapter::AdapterSpec;
 use crate::domain::fault::Fault;
 use crate::domain::ids::Name;
 use crate::domain::tool::{Tool, ToolSpec};
@@ -20,6 +22,17 @@ pub struct ToolChanged {
     pub created: bool,
 }
 
+/// What a tool is changed to.
+struct ToolChange {
+    revision: u32,
+    /// The registration, where it is new.
+    spec: Option<String>,
+    paused: bool,
+    deleted: bool,
+    /// A new secret, sealed.
+    secret: Option<Vec<u8>>,
+}
+
 impl Service {
     /// Registers a tool, or changes its registration. An equal registration changes nothing.
     ///
@@ -32,13 +45,15 @@ impl Service {
         spec: ToolSpec,
         expected_revision: Option<u32>,
     ) -> Result<ToolChanged, ServiceError> {
-        let faults = spec.faults();
+        let mut faults = spec.faults();
+        faults.extend(self.adapter_faults(caller, spec.adapter.as_ref()));
         if !faults.is_empty() {
             return Err(ServiceError::Invalid(faults));
         }
         let paused = spec.paused;
-        // Pausing is apart from the registration: it must not make approvals stale.
-        let spec = ToolSpec { paused: false, ..spec };
+        // Pausing is apart from the registration: it must not make approvals stale. So is a secret.
+        let mut spec = ToolSpec { paused: false, ..spec };
+        let secret = spec.adapter.as_mut().and_then(|adapter| adapter.secret.take());
         let text = serde_json::to_string(&spec).map_err(|_| ServiceError::Internal("a tool can't be serialized"))?;
         if text.len() > limits::TOOL_BYTES {
             return Err(ServiceError::Invalid(vec![Fault::new("", "must be at most 131072 bytes in all")]));
@@ -47,16 +62,20 @@ impl Service {
             let row = self.engine().store().tool(&caller.tenant, name).await?;
             check_revision(row.as_ref(), expected_revision)?;
             let known = row.as_ref().filter(|row| !row.deleted);
+            // After the row: what changes in between changes its stamp, and this write is lost.
+            let new_secret = self.secrets.change(&caller.tenant, name, spec.adapter.as_ref(), secret.as_ref()).await?;
             let same_spec = known.is_some_and(|row| row.spec == text || says_the_same(&row.spec, &spec));
             if let (Some(row), true) = (known, same_spec)
                 && row.paused == paused
+                && new_secret.is_none()
             {
                 return Ok(ToolChanged { tool: tool_of(row.clone())?, created: false });
             }
             let revision = row.as_ref().map_or(0, |row| row.revision).saturating_add(u32::from(!same_spec));
             let created = known.is_none();
-            let new_spec = (!same_spec).then(|| text.clone());
-            if let Some(tool) = self.write(caller, name, row, (revision, new_spec, paused, false)).await? {
+            let spec = (!same_spec).then(|| text.clone());
+            let change = ToolChange { revision, spec, paused, deleted: false, secret: new_secret };
+            if let Some(tool) = self.write(caller, name, row, change).await? {
                 return Ok(ToolChanged { tool, created });
             }
         }
@@ -114,7 +133,8 @@ impl Service {
                 return Ok(tool_of(row)?);
             }
             let revision = row.revision;
-            if let Some(tool) = self.write(caller, name, Some(row), (revision, None, paused, false)).await? {
+            let change = ToolChange { revision, spec: None, paused, deleted: false, secret: None };
+            if let Some(tool) = self.write(caller, name, Some(row), change).await? {
                 return Ok(tool);
             }
         }
@@ -135,7 +155,8 @@ impl Service {
             let row = self.live_tool(caller, name).await?;
             check_revision(Some(&row), expected_revision)?;
             let revision = row.revision;
-            if self.write(caller, name, Some(row), (revision, None, false, true)).await?.is_some() {
+            let change = ToolChange { revision, spec: None, paused: false, deleted: true, secret: None };
+            if self.write(caller, name, Some(row), change).await?.is_some() {
                 return Ok(());
             }
         }
@@ -147,14 +168,36 @@ impl Service {
         row.filter(|row| !row.deleted).ok_or(ServiceError::NotFound)
     }
 
-    /// Writes revision, registration, paused and deleted; `None` when somebody else was first.
+    /// What is wrong with an adapter in this deployment: a URL that may not be called, a secret of the wrong
+    /// form, or one that the configuration does not name for this tenant.
+    fn adapter_faults(&self, caller: &Principal, adapter: Option<&AdapterSpec>) -> Vec<Fault> {
+        let Some(adapter) = adapter else { return Vec::new() };
+        let mut faults = Vec::new();
+        let mut check = |pointer: &str, checked: Result<(), &'static str>| {
+            faults.extend(checked.err().map(|reason| Fault::new(pointer, reason)));
+        };
+        // One that is too long has its fault already.
+        if let Some(url) = adapter.url.as_ref().filter(|url| url.len() <= limits::URL_BYTES) {
+            check("/adapter/url", self.adapters.check_url(url));
+        }
+        if let Some(secret) = &adapter.secret {
+            check("/adapter/secret", SigningSecret::parse(secret.expose()).map(drop));
+        }
+        if let Some(name) = &adapter.secret_ref {
+            check("/adapter/secret_ref", self.secrets.check_named(&caller.tenant, name, adapter.url.is_some()));
+        }
+        faults
+    }
+
+    /// Writes a change; `None` when somebody else was first.
     async fn write(
         &self,
         caller: &Principal,
         name: &Name,
         found: Option<ToolRow>,
-        (revision, spec, paused, deleted): (u32, Option<String>, bool, bool),
+        change: ToolChange,
     ) -> Result<Option<Arc<Tool>>, ServiceError> {
+        let ToolChange { revision, spec, paused, deleted, secret } = change;
         let store = self.engine().store();
         let at = self.engine().clock().now();
         let written = store
@@ -166,6 +209,7 @@ impl Service {
                 spec: spec.clone(),
                 paused,
                 deleted,
+                secret,
                 by: caller.subject.clone(),
                 at,
             })

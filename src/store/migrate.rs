@@ -23,10 +23,12 @@ type Script = (i64, &'static str, &'static str);
 
 const SQLITE: &[Script] = &[
     (1, "effects", include_str!("../../migrations/sqlite/0001_effects.sql")),
+    (2, "tool_secrets", include_str!("../../migrations/sqlite/0002_tool_secrets.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
+    (2, "tool_secrets", include_str!("../../migrations/postgres/0002_tool_secrets.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
 ];
 

@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod open;
 pub mod postgres;
 pub mod rows;
+pub mod secrets;
 pub mod sqlite;
 
 use async_trait::async_trait;
@@ -24,6 +25,7 @@ use crate::domain::time::Timestamp;
 
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
+pub use secrets::{SecretStore, ToolSecretRow};
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -147,8 +149,10 @@ pub struct ToolWrite {
     pub spec: Option<String>,
     /// Paused after it.
     pub paused: bool,
-    /// Deleted after it; refused while an open effect uses the tool.
+    /// Deleted after it, its secrets with it; refused while an open effect uses the tool.
     pub deleted: bool,
+    /// A new secret, sealed; the former one is retired.
+    pub secret: Option<Vec<u8>>,
     /// Who.
     pub by: Name,
     /// When.
@@ -168,7 +172,7 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store: aliases::AliasKeyStore + Send + Sync + std::fmt::Debug {
+pub trait Store: aliases::AliasKeyStore + SecretStore + Send + Sync + std::fmt::Debug {
     /// Which backend.
     fn backend(&self) -> Backend;
 

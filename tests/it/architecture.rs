@@ -116,6 +116,7 @@ fn arrows_run_from_the_edge_to_the_store() {
     never_in("engine", &["http", "service", "auth", "app", "cli", "config", "outbound"]);
     never_in("service", &["http", "app", "cli", "config"]);
     never_in("http", &["app", "cli", "config"]);
+    never_in("outbound", &["http", "store", "app", "cli"]);
     never_in("auth", &["http", "engine", "service", "store", "app", "cli", "config"]);
     never_in("config", &["http", "engine", "service", "store", "app", "cli"]);
 }

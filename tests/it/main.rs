@@ -6,6 +6,7 @@ mod http;
 mod journal;
 mod model;
 mod openapi;
+mod outbound;
 mod readme;
 mod reconciliation;
 mod scenarios;

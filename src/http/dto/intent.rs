@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -183,7 +184,7 @@ fn check_arguments(body: &IntentBody, faults: &mut Faults) -> Result<Arguments, 
 ///
 /// # Errors
 /// The header is not readable text.
-pub fn idempotency_key(headers: &axum::http::HeaderMap) -> Result<Option<String>, Problem> {
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = only_one(headers, "Idempotency-Key")? else { return Ok(None) };
     let faulty = |reason: &str| {
         Problem::new(ProblemType::InvalidRequest, "A header has a fault.").fault("header:Idempotency-Key", reason)

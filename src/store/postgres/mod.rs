@@ -4,6 +4,7 @@ mod aliases;
 mod commit;
 mod listen;
 mod query;
+mod secrets;
 mod single;
 pub mod sql;
 mod tools;

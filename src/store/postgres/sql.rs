@@ -259,6 +259,30 @@ pub(super) const TOOL_REVISION_INSERT: &str = "\
 INSERT INTO tool_revisions (tenant, name, revision, spec, registered_us, registered_by)
 VALUES ($1, $2, $3, $4, $5, $6)";
 
+/// The newest secret of a tool and the one before it.
+pub(super) const TOOL_SECRETS: &str = "\
+SELECT number, sealed, created_us, retired_us FROM tool_secrets
+WHERE tenant = $1 AND tool = $2 ORDER BY number DESC LIMIT 2";
+
+/// Forgets all secrets of a tool but the newest.
+pub(super) const TOOL_SECRETS_PRUNE: &str = "\
+DELETE FROM tool_secrets WHERE tenant = $1 AND tool = $2
+    AND number < (SELECT max(number) FROM tool_secrets WHERE tenant = $1 AND tool = $2)";
+
+/// From now on the newest secret is the former one.
+pub(super) const TOOL_SECRET_RETIRE: &str = "\
+UPDATE tool_secrets SET retired_us = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+WHERE tenant = $1 AND tool = $2 AND retired_us IS NULL";
+
+/// A new secret.
+pub(super) const TOOL_SECRET_ADD: &str = "\
+INSERT INTO tool_secrets (tenant, tool, number, sealed, created_us)
+SELECT $1, $2, coalesce(max(number), 0) + 1, $3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+FROM tool_secrets WHERE tenant = $1 AND tool = $2";
+
+/// Forgets all secrets of a tool.
+pub(super) const TOOL_SECRETS_DELETE: &str = "DELETE FROM tool_secrets WHERE tenant = $1 AND tool = $2";
+
 /// Tells every replica that listens.
 pub(super) const NOTIFY: &str = "SELECT pg_notify('actonce', $1)";
 
@@ -296,5 +320,10 @@ pub const ALL: &[(&str, &str)] = &[
     ("TOOL_INSERT", TOOL_INSERT),
     ("TOOL_UPDATE", TOOL_UPDATE),
     ("TOOL_REVISION_INSERT", TOOL_REVISION_INSERT),
+    ("TOOL_SECRETS", TOOL_SECRETS),
+    ("TOOL_SECRETS_PRUNE", TOOL_SECRETS_PRUNE),
+    ("TOOL_SECRET_RETIRE", TOOL_SECRET_RETIRE),
+    ("TOOL_SECRET_ADD", TOOL_SECRET_ADD),
+    ("TOOL_SECRETS_DELETE", TOOL_SECRETS_DELETE),
     ("NOTIFY", NOTIFY),
 ];

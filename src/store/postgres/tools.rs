@@ -3,7 +3,7 @@
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 
-use super::sql;
+use super::{secrets, sql};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::store::{Corruption, Result, ToolRow, ToolWrite, ToolWritten};
@@ -107,6 +107,7 @@ pub(super) async fn write_tool(pool: &PgPool, write: &ToolWrite) -> Result<ToolW
             .execute(&mut *transaction)
             .await?;
     }
+    secrets::write(&mut transaction, write).await?;
     transaction.commit().await?;
     Ok(ToolWritten::Applied)
 }

@@ -11,6 +11,7 @@ mod connect;
 mod plan;
 mod query;
 mod record;
+mod secrets;
 pub mod sql;
 #[cfg(test)]
 mod tests;

@@ -40,6 +40,11 @@ pub const ALL: &[(&str, &str)] = &[
     ("TOOL_IN_USE", TOOL_IN_USE),
     ("TOOL_PUT", TOOL_PUT),
     ("TOOL_REVISION_ADD", TOOL_REVISION_ADD),
+    ("TOOL_SECRETS", TOOL_SECRETS),
+    ("TOOL_SECRETS_PRUNE", TOOL_SECRETS_PRUNE),
+    ("TOOL_SECRET_RETIRE", TOOL_SECRET_RETIRE),
+    ("TOOL_SECRET_ADD", TOOL_SECRET_ADD),
+    ("TOOL_SECRETS_DELETE", TOOL_SECRETS_DELETE),
 ];
 
 /// Starts every transaction that writes: it reads under the write lock.
@@ -296,3 +301,25 @@ ON CONFLICT (tenant, name) DO UPDATE SET
 pub const TOOL_REVISION_ADD: &str = "
 INSERT INTO tool_revisions (tenant, name, revision, spec, registered_us, registered_by)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+/// The newest secret of tool ?2 of tenant ?1 and the one before it.
+pub const TOOL_SECRETS: &str = "
+SELECT number, sealed, created_us, retired_us FROM tool_secrets
+WHERE tenant = ?1 AND tool = ?2 ORDER BY number DESC LIMIT 2";
+
+/// Forgets all secrets of tool ?2 of tenant ?1 but the newest.
+pub const TOOL_SECRETS_PRUNE: &str = "
+DELETE FROM tool_secrets WHERE tenant = ?1 AND tool = ?2
+    AND number < (SELECT max(number) FROM tool_secrets WHERE tenant = ?1 AND tool = ?2)";
+
+/// From ?3 on the newest secret of tool ?2 of tenant ?1 is the former one.
+pub const TOOL_SECRET_RETIRE: &str = "
+UPDATE tool_secrets SET retired_us = ?3 WHERE tenant = ?1 AND tool = ?2 AND retired_us IS NULL";
+
+/// Adds the secret ?4 of tool ?2 of tenant ?1 at ?3.
+pub const TOOL_SECRET_ADD: &str = "
+INSERT INTO tool_secrets (tenant, tool, number, sealed, created_us)
+SELECT ?1, ?2, coalesce(max(number), 0) + 1, ?4, ?3 FROM tool_secrets WHERE tenant = ?1 AND tool = ?2";
+
+/// Forgets all secrets of tool ?2 of tenant ?1.
+pub const TOOL_SECRETS_DELETE: &str = "DELETE FROM tool_secrets WHERE tenant = ?1 AND tool = ?2";

@@ -4,7 +4,7 @@ use sqlx::Connection as _;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 
 use super::record::{column, revision_of};
-use super::{SqliteStore, sql};
+use super::{SqliteStore, secrets, sql};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::store::{Corruption, Result, ToolRow, ToolWrite, ToolWritten};
@@ -90,7 +90,9 @@ pub(super) async fn write_tool(store: &SqliteStore, write: &ToolWrite) -> Result
             .execute(&mut *tx)
             .await?;
     }
-    sqlx::query(sql::TICK).bind(store.clock.now().micros()).execute(&mut *tx).await?;
+    let now = store.clock.now();
+    secrets::write(&mut tx, write, now).await?;
+    sqlx::query(sql::TICK).bind(now.micros()).execute(&mut *tx).await?;
     tx.commit().await?;
     lent.give_back();
     Ok(ToolWritten::Applied)

@@ -1,5 +1,6 @@
 //! The contract over HTTP (protocol §4, §5, §11, §12).
 
+mod adapters;
 mod approvals;
 mod auth;
 mod batches;

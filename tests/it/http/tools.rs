@@ -216,7 +216,6 @@ async fn concurrent_changes_are_all_there(store: StoreUnderTest) {
 async fn what_is_not_in_this_version_is_refused(store: StoreUnderTest) {
     let api = store.tenant();
     for (more, pointer) in [
-        (json!({ "adapter": { "url": "https://example.org", "secret": "whsec_hunter2hunter2" } }), "/adapter"),
         (json!({ "reconciliation": "automatic" }), "/reconciliation"),
         (json!({ "retain_arguments": "until_settled" }), "/retain_arguments"),
     ] {

@@ -128,6 +128,7 @@ pub(super) fn beginning() -> Vec<Step> {
             spec: Some(registered(tool, 1).to_string()),
             paused: false,
             deleted: false,
+            secret: None,
             by: name("operator"),
             at: Timestamp::from_micros(0),
         }))
@@ -210,6 +211,7 @@ fn tool_change(dice: &mut Dice, reference: &Reference, tenant: Tenant) -> ToolWr
         spec: None,
         paused,
         deleted: false,
+        secret: None,
         by: name("operator"),
         at: Timestamp::from_micros(0),
         name: tool,

@@ -31,17 +31,45 @@ async fn every_answer_comes_to_what_the_table_says(store: StoreUnderTest) {
     let (_server, api) = served(store, &adapter, json!({})).await;
     let failed = |id: &str| answers::settled(&bodies::with(bodies::receipt(id), &json!({ "outcome": "failed" })));
     let cases: Vec<(&str, Value, &str, &str, Option<&str>, &str)> = vec![
-        ("completed", answers::settled(&bodies::receipt("completed")), "completed", "settled", Some("completed"), "completed"),
+        (
+            "completed",
+            answers::settled(&bodies::receipt("completed")),
+            "completed",
+            "settled",
+            Some("completed"),
+            "completed",
+        ),
         ("failed", failed("failed"), "failed", "settled", Some("failed"), "failed"),
         ("absent", answers::absent(), "safe_to_retry", "settled", Some("not_found"), "safe_to_retry"),
         ("not-sent", answers::other("not_sent"), "safe_to_retry", "settled", Some("not_sent"), "safe_to_retry"),
         ("eventual", answers::not_seen(), "outcome_unknown", "observed", Some("not_found"), "reconciliation.observed"),
-        ("pending", answers::other("pending"), "outcome_unknown", "observed", Some("pending"), "reconciliation.observed"),
-        ("unsupported", answers::other("unsupported"), "outcome_unknown", "observed", Some("unsupported"), "reconciliation.observed"),
+        (
+            "pending",
+            answers::other("pending"),
+            "outcome_unknown",
+            "observed",
+            Some("pending"),
+            "reconciliation.observed",
+        ),
+        (
+            "unsupported",
+            answers::other("unsupported"),
+            "outcome_unknown",
+            "observed",
+            Some("unsupported"),
+            "reconciliation.observed",
+        ),
         ("conflict", answers::other("conflict"), "manual_review", "rejected", Some("conflict"), "manual_review"),
         ("multiple", answers::other("multiple"), "manual_review", "rejected", Some("multiple"), "manual_review"),
         ("partial", answers::other("partial"), "manual_review", "rejected", Some("partial"), "manual_review"),
-        ("identity", answers::other("identity_mismatch"), "manual_review", "rejected", Some("identity_mismatch"), "manual_review"),
+        (
+            "identity",
+            answers::other("identity_mismatch"),
+            "manual_review",
+            "rejected",
+            Some("identity_mismatch"),
+            "manual_review",
+        ),
     ];
     for (id, answer, state, status, observation, last) in cases {
         let found = doubtful(&api, id).await;
@@ -93,11 +121,11 @@ async fn whatever_breaks_the_contract_leaves_the_doubt_and_says_why(store: Store
         "resource_version_fields": ["order"],
         "structured_schema": { "type": "object", "required": ["amount"] } });
     let (_server, api) = served(store, &adapter, json!({ "adapter": short, "receipt": receipt_schema })).await;
-    let good = |id: &str| {
-        bodies::with(bodies::receipt(id), &json!({ "schema": "refund", "structured": { "amount": 1 } }))
-    };
+    let good =
+        |id: &str| bodies::with(bodies::receipt(id), &json!({ "schema": "refund", "structured": { "amount": 1 } }));
     let settled = |id: &str, changes: &Value| Reply::Json(answers::settled(&bodies::with(good(id), changes)));
-    let redirect = "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let redirect =
+        "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let cases: Vec<(&str, Reply, &str)> = vec![
         ("foreign-id", settled("another", &json!({})), "contract_break"),
         ("foreign-target", settled("foreign-target", &json!({ "target": "order-2" })), "contract_break"),
@@ -130,8 +158,11 @@ async fn whatever_breaks_the_contract_leaves_the_doubt_and_says_why(store: Store
         assert_eq!((answer.str("/status"), answer.str("/effect/state")), ("open", "outcome_unknown"), "{id}: {answer}");
         let entry = api.journal(id).await.pop().unwrap();
         let observed = &entry["events"][0];
-        assert_eq!((observed["type"].as_str(), observed["reason"].as_str()),
-            (Some("effect.reconciliation.observed"), Some(reason)), "{id}: {entry}");
+        assert_eq!(
+            (observed["type"].as_str(), observed["reason"].as_str()),
+            (Some("effect.reconciliation.observed"), Some(reason)),
+            "{id}: {entry}"
+        );
         api.get(id).await.directive("reconcile");
         // The attempt is there to be continued by the same request.
         adapter.set(settled(id, &json!({})));

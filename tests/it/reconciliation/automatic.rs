@@ -36,8 +36,11 @@ async fn an_unknown_outcome_is_looked_up_and_settled(store: StoreUnderTest) {
         doubtful(&api, id).await;
         until(&api, id, state).await;
         let entry = &api.journal(id).await[2];
-        assert_eq!((entry["by"].as_str(), entry["events"][0]["type"].as_str()),
-            (Some("actonce"), Some("effect.reconciliation.started")), "{entry}");
+        assert_eq!(
+            (entry["by"].as_str(), entry["events"][0]["type"].as_str()),
+            (Some("actonce"), Some("effect.reconciliation.started")),
+            "{entry}"
+        );
     }
     assert_eq!(adapter.calls(), 3, "each was asked about once");
 }
@@ -54,7 +57,8 @@ async fn silence_after_a_crash_of_the_client_is_looked_up(store: StoreUnderTest)
 
 async fn an_early_absence_waits_for_the_settle_window(store: StoreUnderTest) {
     let adapter = FakeAdapter::always(Reply::Json(answers::absent())).await;
-    let (_server, api) = served(store, &adapter, json!({ "reconciliation": AUTOMATIC, "settle_window_seconds": 3 })).await;
+    let (_server, api) =
+        served(store, &adapter, json!({ "reconciliation": AUTOMATIC, "settle_window_seconds": 3 })).await;
     let since = std::time::Instant::now();
     doubtful(&api, "op").await;
     until(&api, "op", "safe_to_retry").await;

@@ -85,7 +85,8 @@ async fn aliases_rotate_and_retired_ones_never_come_back(store: StoreUnderTest) 
     let retired = crate::support::Server::start(with(&[TWO]));
     let api = api.at(&retired);
     let current = inspected(&api, "op").await.expect(200);
-    let body = bodies::with(current.json.clone(), &json!({ "lookup": true, "idempotency_key": old.at("/idempotency_key") }));
+    let body =
+        bodies::with(current.json.clone(), &json!({ "lookup": true, "idempotency_key": old.at("/idempotency_key") }));
     reconciled(&api, "op", &body).await.problem(400, "invalid-request").faults_at(&["/idempotency_key"]);
     retired.stop();
     // A retired id never comes back, and an id never gets another key.

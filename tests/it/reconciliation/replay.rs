@@ -22,7 +22,8 @@ async fn the_same_request_gets_the_same_answer_without_a_call_or_an_entry(store:
     let adapter = FakeAdapter::always(Reply::Json(answers::not_seen())).await;
     let (server, api) = served(store, &adapter, json!({})).await;
     let found = doubtful(&api, "op").await;
-    let body = bodies::with(lookup(&found), &json!({ "worker": "ann", "handoff_id": "h-1", "review_reference": "r-1" }));
+    let body =
+        bodies::with(lookup(&found), &json!({ "worker": "ann", "handoff_id": "h-1", "review_reference": "r-1" }));
     let first = reconciled(&api, "op", &body).await.expect(200);
     let entries = api.journal("op").await;
     let started = &entries[entries.len() - 2]["events"][0];
@@ -61,7 +62,8 @@ async fn a_newer_request_supersedes_and_the_late_answer_has_no_authority(store: 
     let newer = reconciled(&api, "op", &lookup(&current)).await.expect(200);
     assert_eq!(newer.str("/observation"), "pending");
     let entries = api.journal("op").await;
-    let kinds: Vec<_> = entries[entries.len() - 2]["events"].as_array().unwrap().iter().map(|e| e["type"].clone()).collect();
+    let kinds: Vec<_> =
+        entries[entries.len() - 2]["events"].as_array().unwrap().iter().map(|e| e["type"].clone()).collect();
     assert_eq!(kinds, ["effect.reconciliation.conflict", "effect.reconciliation.started"]);
     tokio::time::sleep(Duration::from_millis(2000)).await;
     api.get("op").await.state("outcome_unknown");
@@ -102,7 +104,9 @@ async fn a_wrong_revision_tool_or_state_changes_nothing(store: StoreUnderTest) {
     // What is not in doubt can't be reconciled.
     let granted = api.intent(&bodies::claiming("live", TOOL)).await.expect(201);
     reconciled(&api, "live", &lookup(&granted)).await.problem(409, "state-conflict");
-    reconciled(&api, "absent", &bodies::with(body, &json!({ "operation_id": "absent" }))).await.problem(404, "not-found");
+    reconciled(&api, "absent", &bodies::with(body, &json!({ "operation_id": "absent" })))
+        .await
+        .problem(404, "not-found");
 }
 
 async fn a_crash_between_admission_and_settlement_is_continued(store: StoreUnderTest) {

@@ -30,7 +30,10 @@ async fn a_validator_has_the_word_about_a_receipt(store: StoreUnderTest) {
         let answer = reconciled(&api, id, &with_receipt(&found, &bodies::receipt(id))).await.expect(200);
         assert_eq!(answer.str("/effect/state"), state, "{id}: {answer}");
         let asked = adapter.last().json();
-        assert_eq!((asked["type"].as_str(), asked["receipt"]["receipt_id"].as_str()), (Some("receipt.validate"), Some("re_77")));
+        assert_eq!(
+            (asked["type"].as_str(), asked["receipt"]["receipt_id"].as_str()),
+            (Some("receipt.validate"), Some("re_77"))
+        );
     }
     // Another receipt than the one that was asked about is no answer.
     let found = doubtful(&api, "other").await;
@@ -64,7 +67,8 @@ async fn a_journal_settles_by_a_receipt_alone(store: StoreUnderTest) {
     let api = store.tenant();
     api.put_tool(TOOL, &json!({ "effect": "external", "verification": "waived" })).await.expect(201);
     let found = doubtful(&api, "op").await;
-    let says = |found: &Answer, journal: Value| json!({ "expected_revision": found.at("/revision"), "journal": journal });
+    let says =
+        |found: &Answer, journal: Value| json!({ "expected_revision": found.at("/revision"), "journal": journal });
     for (journal, pointer) in [
         (json!({ "disposition": "confirmed" }), "/journal/receipt"),
         (json!({ "disposition": "not_started", "receipt": bodies::receipt("op") }), "/journal/receipt"),

@@ -36,7 +36,10 @@ async fn the_adapter_verifies_and_the_client_waits(store: StoreUnderTest) {
     let found = until(&api, "op", "completed").await.directive("replay");
     assert_eq!(found.str("/verification/source"), "adapter");
     let asked = adapter.last().json();
-    assert_eq!((asked["type"].as_str(), asked["receipt"]["receipt_id"].as_str()), (Some("effect.verify"), Some("re_77")));
+    assert_eq!(
+        (asked["type"].as_str(), asked["receipt"]["receipt_id"].as_str()),
+        (Some("effect.verify"), Some("re_77"))
+    );
     assert_eq!(adapter.calls(), 1);
 }
 

@@ -6,7 +6,7 @@ mod corrupt;
 mod documents;
 mod duplicates;
 pub(crate) mod effects;
-mod engine;
+pub(crate) mod engine;
 mod guards;
 mod lists;
 mod migrations;

@@ -1,6 +1,7 @@
 //! What the integration tests share: servers, databases, a client, a downstream.
 #![expect(dead_code, reason = "helpers for tests that are still to come")]
 
+pub(crate) mod adapter;
 pub(crate) mod api;
 pub(crate) mod bodies;
 pub(crate) mod contract;
