@@ -11,6 +11,7 @@ pub mod domain;
 pub mod engine;
 pub mod http;
 pub mod limits;
+pub mod outbound;
 pub mod service;
 pub mod store;
 pub mod support;

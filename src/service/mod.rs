@@ -1,5 +1,6 @@
 //! The use cases. HTTP and CLI only translate; the engine only decides and commits.
 
+pub mod dry_run;
 pub mod effects;
 pub mod error;
 pub mod journal;

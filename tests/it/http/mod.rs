@@ -7,6 +7,7 @@ mod cancel;
 mod claims;
 mod connections;
 mod conventions;
+mod dry_run;
 mod duplicates;
 mod intents;
 mod late;

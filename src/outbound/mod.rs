@@ -1,0 +1,3 @@
+//! What the service asks of the world outside.
+
+pub mod declarative;
