@@ -168,7 +168,10 @@ async fn no_rule_takes_the_service_down(store: StoreUnderTest) {
         let mut tried = bodies::with(trying(&json!(list)), &json!({ "request": request() }));
         tried["request"]["lookup"]["rules"] = json!([{ "when": when, "verdict": "pending" }]);
         let answer = dry_run(&api, &tried).await;
-        if answer.status == 200 {
+        if when.starts_with('-') {
+            // The signs cancel each other when it is read.
+            assert_eq!(answer.expect(200).at("/verdict"), "pending");
+        } else if answer.status == 200 {
             assert_eq!(answer.at("/no_answer/reason"), "contract_break", "{when}: {answer}");
         } else {
             answer.problem(400, "invalid-request").faults_at(&["/request/lookup/rules/0/when"]);
