@@ -127,10 +127,10 @@ impl AdapterSpec {
         ] {
             match (says, request.inquiry(question).is_some()) {
                 (true, false) => {
-                    faults.push(Fault::new(&format!("/{name}"), &format!("is required, as `{name}` is set")))
+                    faults.push(Fault::new(&format!("/{name}"), &format!("is required, as `{name}` is set")));
                 }
                 (false, true) => {
-                    faults.push(Fault::new(&format!("/{name}"), &format!("is never asked, as `{name}` is not set")))
+                    faults.push(Fault::new(&format!("/{name}"), &format!("is never asked, as `{name}` is not set")));
                 }
                 _ => {}
             }

@@ -92,7 +92,7 @@ pub async fn ask(fetch: &dyn Fetch, secrets: &dyn Secrets, call: &AdapterCall) -
     let mut reveal = |host: &str, name: &str| secrets.get(&call.tenant, host, name);
     let rendered = render::render(inquiry, &subject, &mut reveal)?;
     let source = rendered.source.clone();
-    let request = rendered.into_request(call.timeout)?;
+    let request = rendered.into_request(call.timeout);
     let budget = Arc::new(Budget::default());
     let _stop = StopWhenDropped(Arc::clone(&budget));
     let (question, inquiry) = (call.question, inquiry.clone());

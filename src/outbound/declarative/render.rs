@@ -40,14 +40,14 @@ pub(super) struct Filled {
 }
 
 impl Filled {
-    pub(super) fn into_request(self, timeout: Duration) -> Result<FetchRequest, NoAnswer> {
+    pub(super) fn into_request(self, timeout: Duration) -> FetchRequest {
         let method = match self.method {
             ReadMethod::Get => Method::GET,
             ReadMethod::Head => Method::HEAD,
             ReadMethod::Post => Method::POST,
         };
         let body = self.body.unwrap_or_default().into_bytes();
-        Ok(FetchRequest { method, url: self.url, headers: self.headers, body, timeout, max_bytes: MAX_BYTES })
+        FetchRequest { method, url: self.url, headers: self.headers, body, timeout, max_bytes: MAX_BYTES }
     }
 }
 

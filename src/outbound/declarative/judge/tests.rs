@@ -74,9 +74,8 @@ fn a_receipt_is_made_for_this_effect_alone() {
     assert_eq!(foreign.answer.verdict, Verdict::IdentityMismatch);
     assert!(foreign.answer.receipt.is_none() && foreign.answer.verification.is_none());
     // Whose operation can't be told.
-    for unknown in [json!({ "done": true, "id": "re_1", "n": 7, "fresh": true })] {
-        assert_eq!(lookup(&rules, &unknown).map(drop), Err(NoAnswer::Contract("a rule failed")));
-    }
+    let unknown = json!({ "done": true, "id": "re_1", "n": 7, "fresh": true });
+    assert_eq!(lookup(&rules, &unknown).map(drop), Err(NoAnswer::Contract("a rule failed")));
     // Without a proof there is no receipt, even if a registration without one came to be.
     let mut unproven = completing("true");
     unproven["binds"] = Value::Null;
