@@ -91,6 +91,8 @@ pub const ALIAS_KEYS: usize = 4;
 pub const ADAPTER_TIMEOUT_DEFAULT_SECONDS: u32 = 30;
 /// Longest call of an adapter.
 pub const ADAPTER_TIMEOUT_MAX_SECONDS: u32 = 300;
+/// Most hosts that a named secret may be sent to.
+pub const SECRET_HOSTS: usize = 16;
 /// Largest answer of an adapter.
 pub const ADAPTER_ANSWER_BYTES: usize = 256 * 1024;
 /// Adapter calls under way in one process at once.
@@ -119,3 +121,23 @@ pub const URL_BYTES: usize = 2 * 1024;
 pub const ADAPTER_BREAKS: u32 = 5;
 /// After an attempt's deadline, the time until it is closed as observed.
 pub const RECONCILIATION_GRACE_SECONDS: u32 = 10;
+/// Most rules of one question of a declarative adapter.
+pub const RULES: usize = 32;
+/// Longest expression of a rule.
+pub const EXPRESSION_BYTES: usize = 1024;
+/// Deepest nesting of an expression.
+pub const EXPRESSION_DEPTH: usize = 40;
+/// Most turns of all loops (`all`, `exists`, `filter`, …) while one answer is judged.
+pub const EXPRESSION_TURNS: u32 = 20_000;
+/// Longest judging of one answer in a dry run.
+pub const DRY_RUN_SECONDS: u64 = 2;
+/// Most headers of a request template, and of an answer that rules see.
+pub const TEMPLATE_HEADERS: usize = 32;
+/// Longest value of one header, as a template and filled in.
+pub const HEADER_BYTES: usize = 4 * 1024;
+/// Largest body of a request, as a template and filled in.
+pub const TEMPLATE_BODY_BYTES: usize = 64 * 1024;
+/// Longest URL after its template was filled in.
+pub const FILLED_URL_BYTES: usize = 8 * 1024;
+/// Most fields that a rule puts into `structured`.
+pub const STRUCTURED_FIELDS: usize = 32;

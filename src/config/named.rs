@@ -149,13 +149,20 @@ fn content(path: &Path) -> Result<Secret<Vec<Box<str>>>, String> {
     values(&text).map_err(str::to_owned)
 }
 
-/// One line, or two while a secret is replaced: the new one first.
+/// One line, or two while a secret is replaced: the new one first. Lines that start with `@` name the hosts
+/// that a declarative adapter may send it to; without any, it signs and is sent nowhere.
 fn values(text: &str) -> Result<Secret<Vec<Box<str>>>, &'static str> {
-    let lines: Vec<Box<str>> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(Box::from).collect();
+    let mut lines: Vec<Box<str>> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(Box::from).collect();
     if lines.iter().any(|line| line.chars().any(char::is_control)) {
         return Err("must not contain control characters");
     }
-    if (1..=limits::TOOL_SECRETS).contains(&lines.len()) {
+    // Hosts behind the values, in whatever order they were written.
+    lines.sort_by_key(|line| line.starts_with('@'));
+    let hosts = lines.iter().filter(|line| line.starts_with('@')).count();
+    if hosts > limits::SECRET_HOSTS {
+        return Err("may name at most 16 hosts");
+    }
+    if (1..=limits::TOOL_SECRETS).contains(&lines.len().saturating_sub(hosts)) {
         Ok(Secret::new(lines))
     } else {
         Err("must have one line, or two while it is replaced")
@@ -171,7 +178,8 @@ mod tests {
         let read = |text: &str| values(text).map(|values| values.expose().iter().map(ToString::to_string).collect());
         assert_eq!(read("a\n"), Ok(vec!["a".to_owned()]));
         assert_eq!(read("new\r\n\r\nold\n"), Ok(vec!["new".to_owned(), "old".to_owned()]));
-        for text in ["", "\n", "a\nb\nc", "a\0"] {
+        assert_eq!(read("a\n@api.example"), Ok(vec!["a".to_owned(), "@api.example".to_owned()]));
+        for text in ["", "\n", "@api.example", "a\nb\nc", "a\0"] {
             assert!(read(text).is_err(), "{text:?}");
         }
     }

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 
 use super::canonical::Sha256Digest;
+use super::declarative::DeclarativeSpec;
 use super::fault::Fault;
 use super::ids::Name;
+use super::object;
 use super::receipt::{CheckedReceipt, Verification};
 use crate::limits;
 
@@ -20,9 +21,8 @@ pub struct AdapterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// A declarative adapter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub request: Option<Value>,
+    #[serde(default, deserialize_with = "object::optional", skip_serializing_if = "Option::is_none")]
+    pub request: Option<DeclarativeSpec>,
     /// The Standard Webhooks secret (`whsec_…`), write-only: kept sealed apart from the registration.
     // Not `skip_serializing`: the API's description would leave it out.
     #[serde(default, skip_serializing_if = "WriteOnly::stays")]
@@ -108,7 +108,10 @@ impl AdapterSpec {
                 check(url.len() <= limits::URL_BYTES, "/url", "must be at most 2048 bytes");
                 check(self.secret.is_none() || self.secret_ref.is_none(), "/secret", "can't stand beside `secret_ref`");
             }
-            (None, Some(_)) => check(self.secret.is_none(), "/secret", "a declarative adapter names its secrets"),
+            (None, Some(_)) => {
+                check(self.secret.is_none(), "/secret", "a declarative adapter names its secrets");
+                check(self.secret_ref.is_none(), "/secret_ref", "a declarative adapter names its secrets");
+            }
         }
         if let Some(name) = &self.secret_ref {
             check(Name::new(name).is_ok(), "/secret_ref", "must be a name of 1 to 256 bytes");
@@ -120,7 +123,35 @@ impl AdapterSpec {
         );
         check(self.lookup || !self.authoritative, "/authoritative", "needs `lookup`");
         check(self.validate || self.lookup || self.verify, "/lookup", "the adapter must do something");
+        if let Some(request) = &self.request {
+            faults.extend(self.request_faults(request));
+        }
         faults
+    }
+
+    /// What a declarative adapter says it does is what it has a request for.
+    fn request_faults(&self, request: &DeclarativeSpec) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = request.faults();
+        for (says, name, question) in [
+            (self.validate, "validate", Question::Validate),
+            (self.lookup, "lookup", Question::Lookup),
+            (self.verify, "verify", Question::Verify),
+        ] {
+            match (says, request.inquiry(question).is_some()) {
+                (true, false) => {
+                    faults.push(Fault::new(&format!("/{name}"), &format!("is required, as `{name}` is set")));
+                }
+                (false, true) => {
+                    faults.push(Fault::new(&format!("/{name}"), &format!("is never asked, as `{name}` is not set")));
+                }
+                _ => {}
+            }
+        }
+        if !self.authoritative {
+            let needs = "counts only where the adapter is `authoritative`";
+            faults.extend(request.authoritative_rules().map(|pointer| Fault::new(&pointer, needs)));
+        }
+        faults.into_iter().map(|fault| Fault::new(&format!("/request{}", fault.pointer), &fault.reason)).collect()
     }
 
     /// Digest of everything that decides what the adapter says; its secret is no part of it.

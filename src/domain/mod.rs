@@ -4,6 +4,7 @@ pub mod adapter;
 pub mod canonical;
 pub mod command;
 pub mod decide;
+pub mod declarative;
 pub mod fault;
 pub mod ids;
 pub mod journal;

@@ -82,7 +82,7 @@ pub struct Receipt {
 }
 
 /// A map of texts in which no key stands twice.
-fn each_key_once<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+pub(super) fn each_key_once<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     struct Once;
     impl<'de> Visitor<'de> for Once {
         type Value = BTreeMap<String, String>;

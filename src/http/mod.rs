@@ -43,6 +43,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::tools::put_tool, api::tools::read_tool, api::tools::delete_tool))
         .routes(routes!(api::tools::pause_tool))
         .routes(routes!(api::tools::resume_tool))
+        .routes(routes!(api::dry_run::dry_run_adapter))
         .routes(routes!(api::meta::livez))
         .routes(routes!(api::meta::readyz))
         .routes(routes!(api::meta::metrics))

@@ -4,6 +4,7 @@ mod adapter;
 pub mod address;
 pub mod client;
 pub mod contract;
+pub mod declarative;
 pub mod guard;
 
 use std::sync::Arc;
@@ -11,9 +12,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use self::client::Outbound;
+use self::client::{Outbound, OutboundRequest};
+use self::declarative::{FetchRequest, FetchResponse};
 use self::guard::{AdapterKey, Guard};
+use crate::config::Secret;
 use crate::domain::adapter::{AdapterAnswer, AdapterSpec, NoAnswer, Verdict};
+use crate::domain::ids::Tenant;
 use crate::service::ports::{AdapterCall, AdapterSecrets, Adapters, DatabaseTime};
 
 /// Asks adapters over HTTP.
@@ -54,8 +58,28 @@ impl OutboundAdapters {
                 let response = self.outbound.send(request).await?;
                 contract::read(&response, &call.record.intent, &call.tool)
             }
-            (None, Some(_)) | (None, None) => Ok(unsupported()),
+            (None, Some(_)) => {
+                let call = AdapterCall { timeout, ..call.clone() };
+                declarative::ask(self, self, &call).await
+            }
+            (None, None) => Ok(unsupported()),
         }
+    }
+}
+
+#[async_trait]
+impl declarative::Fetch for OutboundAdapters {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, NoAnswer> {
+        let asked_at = self.time.now();
+        let FetchRequest { method, url, headers, body, timeout, max_bytes } = request;
+        let sent = self.outbound.send(OutboundRequest { method, url, headers, body, timeout, max_bytes }).await?;
+        Ok(FetchResponse { status: sent.status, headers: sent.headers, body: sent.body, asked_at })
+    }
+}
+
+impl declarative::Secrets for OutboundAdapters {
+    fn get(&self, tenant: &Tenant, host: &str, name: &str) -> Option<Secret<String>> {
+        self.secrets.for_host(tenant, host, name)
     }
 }
 

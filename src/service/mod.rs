@@ -2,6 +2,7 @@
 
 pub mod aliases;
 mod asking;
+pub mod dry_run;
 pub mod effects;
 pub mod error;
 pub mod journal;

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use super::ServiceError;
 use super::ports::{AdapterSecrets, DatabaseTime, SigningSecret};
 use super::seal::Sealer;
+use crate::config::Secret;
 use crate::domain::adapter::{AdapterSpec, NoAnswer, WriteOnly};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::tool::Tool;
@@ -85,6 +86,12 @@ impl ToolSecrets {
         }
     }
 
+    /// The lines of a named secret: of the tenant's own, or else of the one for all.
+    fn lines(&self, tenant: &Tenant, name: &str) -> Option<&[Box<str>]> {
+        let of_tenant = self.named.get(&(Some(tenant.clone()), name.to_owned()));
+        of_tenant.or_else(|| self.named.get(&(None, name.to_owned()))).map(Vec::as_slice)
+    }
+
     /// Opens a stored secret; `None`, and a line in the log, where it can't be opened.
     fn open(&self, tenant: &Tenant, tool: &Name, row: &ToolSecretRow) -> Option<SigningSecret> {
         match self.sealer.open(DOMAIN, &[tenant.as_str(), tool.as_str()], &row.sealed) {
@@ -126,7 +133,15 @@ impl AdapterSecrets for ToolSecrets {
     }
 
     fn named(&self, tenant: &Tenant, name: &str) -> Option<&[Box<str>]> {
-        let of_tenant = self.named.get(&(Some(tenant.clone()), name.to_owned()));
-        of_tenant.or_else(|| self.named.get(&(None, name.to_owned()))).map(Vec::as_slice)
+        // Hosts stand behind the values.
+        let lines = self.lines(tenant, name)?;
+        lines.get(..lines.iter().position(|line| line.starts_with('@')).unwrap_or(lines.len()))
+    }
+
+    fn for_host(&self, tenant: &Tenant, host: &str, name: &str) -> Option<Secret<String>> {
+        let hosts = self.lines(tenant, name)?.iter().filter_map(|line| line.strip_prefix('@'));
+        let may = hosts.into_iter().any(|allowed| allowed.eq_ignore_ascii_case(host));
+        let value = self.named(tenant, name)?.first().filter(|_| may)?;
+        Some(Secret::new(value.to_string()))
     }
 }

@@ -8,6 +8,7 @@ mod model;
 mod openapi;
 mod outbound;
 mod readme;
+mod recipes;
 mod reconciliation;
 mod scenarios;
 mod smoke;

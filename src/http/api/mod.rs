@@ -3,6 +3,7 @@
 
 pub mod authorization;
 pub mod batch;
+pub mod dry_run;
 pub mod effects;
 pub mod intents;
 pub mod lists;

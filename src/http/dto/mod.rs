@@ -1,5 +1,6 @@
 //! What is sent and what is answered. Each request type checks itself into a service request.
 
+pub mod dry_run;
 pub mod effect;
 pub mod intent;
 pub mod outcome;

@@ -187,7 +187,7 @@ UPDATE open_effects AS o SET due_us = i.value ->> '$.until_us'
 FROM json_each(?1) AS i
 WHERE o.tenant = i.value ->> '$.tenant' AND o.effect = unhex(replace(i.value ->> '$.effect', '-', ''))
   AND o.revision = i.value ->> '$.revision' AND o.due_us <= ?2
-RETURNING o.effect";
+RETURNING effect";
 
 /// The registry of alias keys: a handful.
 pub const ALIAS_KEYS: &str = "SELECT id, fingerprint, retired_us IS NOT NULL FROM alias_keys";

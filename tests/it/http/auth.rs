@@ -76,6 +76,11 @@ async fn table(api: &Api) -> Vec<Operation> {
     external(api).await;
     let approved = json!({ "effect": "external", "authorization": { "mode": "approval" } });
     api.put_tool("guarded", &approved).await.expect(201);
+    let rules = json!([{ "when": "true", "verdict": "pending" }]);
+    let request = json!({ "lookup": { "url": "https://example.org/", "rules": rules } });
+    let asking = json!({ "effect": "external", "adapter": { "lookup": true, "request": request } });
+    api.put_tool("asking", &asking).await.expect(201);
+    let tried = json!({ "question": "lookup", "answer": { "status": 200 } });
     api.put_tool("unused", &json!({ "effect": "none" })).await.expect(201);
     api.intent(&bodies::with(bodies::intent("prepared", TOOL), &json!({ "run_id": "run" }))).await.expect(201);
     api.intent(&bodies::intent("unwanted", TOOL)).await.expect(201);
@@ -109,6 +114,7 @@ async fn table(api: &Api) -> Vec<Operation> {
         Operation { foreign: Foreign::Own, ..put },
         on("POST", "/api/tools/{name}/pause", tools, TOOL),
         on("POST", "/api/tools/{name}/resume", tools, TOOL),
+        on("POST", "/api/tools/{name}/adapter/dry-run", tools, "asking").body(tried),
         on("DELETE", "/api/tools/{name}", tools, "unused").answers(204),
         on("GET", "/api/openapi.json", None, ""),
         on("GET", "/livez", None, ""),

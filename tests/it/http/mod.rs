@@ -8,6 +8,7 @@ mod cancel;
 mod claims;
 mod connections;
 mod conventions;
+mod dry_run;
 mod duplicates;
 mod intents;
 mod late;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actonce::config::{AdapterPolicy, Network};
+use actonce::config::Secret;
 use actonce::domain::adapter::{AdapterAnswer, NoAnswer, Question};
 use actonce::domain::ids::Tenant;
 use actonce::domain::record::Record;
@@ -40,6 +41,10 @@ impl AdapterSecrets for Given {
     }
 
     fn named(&self, _: &Tenant, _: &str) -> Option<&[Box<str>]> {
+        None
+    }
+
+    fn for_host(&self, _: &Tenant, _: &str, _: &str) -> Option<Secret<String>> {
         None
     }
 }

@@ -54,6 +54,7 @@ async fn a_denial_is_a_person_s_work(store: StoreUnderTest) {
 async fn an_old_read_and_no_read_confirm_nothing(store: StoreUnderTest) {
     let adapter = FakeAdapter::start(|_| Reply::Json(verified(true, "2020-01-01T00:00:00Z"))).await;
     let changes = bodies::with(verifying(&adapter), &json!({ "verify_deadline_seconds": 5 }));
+    let changes = bodies::set(changes, "/adapter/timeout_seconds", json!(1));
     let (_server, api) = served(store, &adapter, changes).await;
     receipted(&api).await;
     let found = until(&api, "op", "manual_review").await;

@@ -41,9 +41,10 @@ async fn the_walk_in_the_documentation_runs(store: StoreUnderTest) {
         "walk-2: not_found, now safe_to_retry",
         "walk-3: outcome_unknown",
         "walk-3: multiple, now manual_review",
-        "rejected",
+        "walk-4, first time: rejected by revision 4",
+        "walk-4, second time: rejected by revision 4",
     ];
     assert_eq!(lines, expected, "{out}");
-    assert_eq!(adapter.calls(), 3);
+    assert_eq!(adapter.calls(), 4, "one question for each");
     assert!(adapter.received().iter().all(|question| question.verify(&secret(1)).is_ok()));
 }

@@ -227,7 +227,10 @@ impl Server {
     /// A token under other rules, such as another issuer.
     pub(crate) fn token_by(&self, tenant: &str, subject: &str, scopes: &str, auth: AuthArgs) -> String {
         let args = TokenArgs {
-            data_dir: Some(self.data_dir.to_str().unwrap().to_owned()),
+            // The key that `--dev` made is found there, and would be taken first.
+            data_dir: Some(
+                if self.options.production { "no keys of --dev" } else { self.data_dir.to_str().unwrap() }.to_owned(),
+            ),
             config: None,
             tenant: tenant.to_owned(),
             subject: subject.to_owned(),
