@@ -2,6 +2,7 @@
 
 mod commit;
 mod listen;
+mod operators;
 mod query;
 mod single;
 pub mod sql;

@@ -7,6 +7,7 @@
 mod clock;
 mod commit;
 mod connect;
+mod operators;
 mod plan;
 mod query;
 mod record;

@@ -322,7 +322,9 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
                 expected_revision,
                 decision_id: name(decision),
                 outcome,
-                reason: String::new(),
+                reason: "looked at it".to_owned(),
+                evidence: "{\"ticket\":7}".into(),
+                bulk_decision_id: None,
                 digest: digest(&format!("{decision} {outcome:?}")),
             })
         }
