@@ -1,12 +1,16 @@
 //! The use cases. HTTP and CLI only translate; the engine only decides and commits.
 
+pub mod bulk;
 pub mod effects;
 pub mod error;
+pub mod evidence;
 pub mod journal;
 pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod ports;
+pub mod queue;
+pub mod queue_item;
 pub mod tools;
 pub mod worker;
 

@@ -192,7 +192,10 @@ mod tests {
         let mut newer: Vec<_> = SQLITE.iter().map(found).collect();
         newer.push(AppliedMigration { version: LATEST + 7, checksum: Cow::Borrowed(b"x") });
         let error = compare(&newer, SQLITE).unwrap_err();
-        assert!(matches!(&error, StoreError::Schema(text) if text.contains(&format!("schema {}", LATEST + 7))), "{error}");
+        assert!(
+            matches!(&error, StoreError::Schema(text) if text.contains(&format!("schema {}", LATEST + 7))),
+            "{error}"
+        );
 
         let changed = AppliedMigration { version: 1, checksum: Cow::Borrowed(b"x") };
         let error = compare(&[changed], SQLITE).unwrap_err();

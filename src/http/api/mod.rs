@@ -8,4 +8,6 @@ pub mod intents;
 pub mod lists;
 pub mod meta;
 pub mod outcomes;
+pub mod queue;
+pub mod resolutions;
 pub mod tools;

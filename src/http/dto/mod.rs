@@ -3,6 +3,8 @@
 pub mod effect;
 pub mod intent;
 pub mod outcome;
+pub mod queue;
+pub mod resolution;
 pub mod tool;
 
 use serde::Deserialize;

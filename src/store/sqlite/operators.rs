@@ -50,11 +50,8 @@ impl OperatorStore for SqliteStore {
     }
 
     async fn doubtful_tools(&self, tenant: &Tenant, limit: u32) -> Result<Vec<Name>> {
-        let names: Vec<String> = sqlx::query_scalar(sql::DOUBTFUL_TOOLS)
-            .bind(tenant.as_str())
-            .bind(limit)
-            .fetch_all(&self.readers)
-            .await?;
+        let names: Vec<String> =
+            sqlx::query_scalar(sql::DOUBTFUL_TOOLS).bind(tenant.as_str()).bind(limit).fetch_all(&self.readers).await?;
         Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
     }
 

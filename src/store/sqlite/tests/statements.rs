@@ -13,10 +13,9 @@ async fn every_statement_prepares() {
 
 #[test]
 fn every_statement_is_listed_once() {
-    for (source, all) in [
-        (include_str!("../sql.rs"), sql::ALL),
-        (include_str!("../sql/operators.rs"), sql::operators::ALL),
-    ] {
+    for (source, all) in
+        [(include_str!("../sql.rs"), sql::ALL), (include_str!("../sql/operators.rs"), sql::operators::ALL)]
+    {
         let constants = source.matches("\npub const ").count() - 1;
         let mut names: Vec<_> = all.iter().map(|(name, _)| name).collect();
         names.sort();
