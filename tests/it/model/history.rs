@@ -195,6 +195,13 @@ fn proposal(dice: &mut Dice, operation: &str, found: Option<&Record>) -> Propose
     }
 }
 
+/// A proposal without anything special.
+pub(super) fn plain(operation: &str, tool: &str) -> Propose {
+    let mut proposal = proposal(&mut Dice(1), operation, None);
+    (proposal.tool, proposal.class, proposal.run_id) = (name(tool), None, None);
+    proposal
+}
+
 fn tool_change(dice: &mut Dice, reference: &Reference, tenant: Tenant) -> ToolWrite {
     let tool = name(dice.pick(&TOOLS));
     let kept = reference.kept_tool(&tenant, &tool).cloned();
