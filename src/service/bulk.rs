@@ -4,7 +4,7 @@
 //! decision id and the operation id, so that a repeat replays what is done and does the rest, after a
 //! crash and on any replica.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -176,7 +176,7 @@ impl Service {
         filter: &BulkFilter,
         named: &[Name],
     ) -> Result<(Preview, Skipped), ServiceError> {
-        let horizon = Horizon { now: self.engine().clock().now(), halves: Default::default() };
+        let horizon = Horizon { now: self.engine().clock().now(), halves: HashMap::new() };
         let mut preview = Preview { count: 0, truncated: false, items: Vec::new() };
         let mut skipped = Skipped::default();
         for some in named.chunks(limits::COMMIT_CHANGES) {
@@ -195,7 +195,7 @@ impl Service {
     }
 
     async fn preview_queue(&self, caller: &Principal, filter: &BulkFilter) -> Result<(Preview, Skipped), ServiceError> {
-        let horizon = Horizon { now: self.engine().clock().now(), halves: Default::default() };
+        let horizon = Horizon { now: self.engine().clock().now(), halves: HashMap::new() };
         let reasons = match filter.reason {
             Some(BulkReason::ManualReview) => vec![QueueReason::ManualReview],
             Some(BulkReason::Contradicted) => vec![QueueReason::Contradicted],

@@ -180,7 +180,7 @@ impl Service {
         let key = |row: &&QueueRow| EffectKey { tenant: tenant.clone(), effect: row.position.effect };
         let keys: Vec<EffectKey> = rows.iter().map(key).collect();
         let loaded = self.engine().store().load(&keys).await?;
-        Ok(loaded.into_iter().map(|record| record.unwrap_or_default()).collect())
+        Ok(loaded.into_iter().map(Result::unwrap_or_default).collect())
     }
 }
 

@@ -30,6 +30,9 @@ const POSTGRES: &[Script] = &[
     (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
 ];
 
+/// How many migrations this program knows, of each backend.
+pub const COUNT: usize = SQLITE.len();
+
 /// Brings a SQLite database to [`LATEST`], all missing migrations in one transaction. Of several
 /// processes that start at once the first migrates and the others wait.
 ///

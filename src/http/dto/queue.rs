@@ -40,25 +40,31 @@ pub struct QueueItemView {
     tool: Option<String>,
     /// The effect.
     #[serde(flatten)]
-    effect: Option<QueueEffect>,
+    effect: QueueEffect,
 }
 
-/// What is shown of an effect that can be read back.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+/// What is shown of an effect: all of it where it can be read back, and otherwise nothing.
+#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
 pub struct QueueEffect {
     /// The operation.
-    operation_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation_id: Option<String>,
     /// The effect class.
-    effect: EffectClass,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effect: Option<EffectClass>,
     /// What is acted on.
-    target: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
     /// The state.
-    state: State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<State>,
     /// The revision, for `If-Match`.
-    revision: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u32>,
     /// When this revision was made.
-    #[schema(value_type = String, format = DateTime)]
-    updated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    updated_at: Option<Timestamp>,
     /// The run.
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<String>,
@@ -77,9 +83,11 @@ pub struct QueueEffect {
     #[serde(skip_serializing_if = "Option::is_none")]
     review_reason: Option<ReviewReason>,
     /// Whether evidence excludes the outcome.
-    contradicted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contradicted: Option<bool>,
     /// Late reports that were stored as evidence.
-    late_reports: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late_reports: Option<usize>,
 }
 
 impl From<QueueItem> for QueueItemView {
@@ -88,19 +96,19 @@ impl From<QueueItem> for QueueItemView {
         let effect = item.record.as_ref().map(|record| {
             let (intent, life) = (&record.intent, &record.life);
             QueueEffect {
-                operation_id: text(&intent.operation_id),
-                effect: intent.class,
-                target: text(&intent.target),
-                state: life.state,
-                revision: life.revision,
-                updated_at: life.updated_at,
+                operation_id: Some(text(&intent.operation_id)),
+                effect: Some(intent.class),
+                target: Some(text(&intent.target)),
+                state: Some(life.state),
+                revision: Some(life.revision),
+                updated_at: Some(life.updated_at),
                 run_id: intent.run_id.as_ref().map(text),
                 session_id: intent.session_id.as_ref().map(text),
                 unknown_since: life.unknown_since,
                 deadline_at: life.due_at(),
                 review_reason: life.review,
-                contradicted: life.contradicted,
-                late_reports: life.reports.iter().filter(|mark| mark.evidence_only).count(),
+                contradicted: Some(life.contradicted),
+                late_reports: Some(life.reports.iter().filter(|mark| mark.evidence_only).count()),
             }
         });
         Self {
@@ -113,7 +121,7 @@ impl From<QueueItem> for QueueItemView {
             created_at: item.created_at,
             age_seconds: item.age_seconds,
             tool: item.tool.as_ref().map(text),
-            effect,
+            effect: effect.unwrap_or_default(),
         }
     }
 }

@@ -189,7 +189,7 @@ async fn many(api: &Api, count: usize) {
             .iter()
             .map(|item| Answer { json: item["effect"].clone(), ..granted.clone() })
             .collect();
-        for make in [bodies::not_sent as crate::http::Report, bodies::succeeded] {
+        for make in [crate::http::report(bodies::not_sent), bodies::succeeded] {
             let with_id =
                 |grant: &Answer| bodies::with(make(grant), &json!({ "operation_id": grant.str("/operation_id") }));
             let reports: Vec<Value> = grants.iter().map(with_id).collect();
