@@ -51,6 +51,32 @@ pub const PAGE_DEFAULT: u32 = 50;
 pub const LIST_SCAN_ROWS: usize = 2_000;
 /// Most late reports kept as evidence for one effect.
 pub const LATE_REPORTS: usize = 32;
+/// Largest `evidence` of a resolution, as sent.
+pub const RESOLUTION_EVIDENCE_BYTES: usize = 16 * 1024;
+/// Resolutions of one effect after which only `completed` and `failed` are taken.
+pub const RESOLUTIONS: usize = 32;
+/// Most approvers of replaced approvals that are kept for four eyes.
+pub const PAST_APPROVERS: usize = 64;
+/// Most items of a bulk resolution.
+pub const BULK_ITEMS: usize = 1_000;
+/// Most rows that one preview of a bulk resolution may look at.
+pub const BULK_SCAN_ROWS: usize = 10_000;
+/// Items of a bulk resolution that are decided at once.
+pub const BULK_WIDTH: usize = 128;
+/// Up to this number the items of a queue are counted exactly.
+pub const QUEUE_COUNT: u32 = 10_000;
+/// Most rows that one request for a page of the queue may look at.
+pub const QUEUE_SCAN_ROWS: usize = 2_000;
+/// Most tools of doubtful effects that the queue of a tenant tells apart.
+pub const QUEUE_TOOLS: u32 = 200;
+/// How long an effect may wait for a claim before it stands in the queue.
+pub const UNCLAIMED_SECONDS: u32 = 3600;
+/// How long after its deadline an effect that nothing has moved stands in the queue as blocked.
+pub const OVERDUE_SECONDS: u32 = 60;
+/// Rows past their deadline, over all tenants, that are looked at for blocked effects.
+pub const OVERDUE_SCAN_ROWS: u32 = 10_000;
+/// Largest page of late reports or resolutions, in bytes of what was recorded.
+pub const EVIDENCE_PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Most dispatches of one effect.
 pub const ATTEMPTS: u32 = 1_000;
 /// Most approvals a tool may ask for.

@@ -9,6 +9,7 @@ use super::canonical::{Canonical, Sha256Digest};
 use super::ids::Name;
 use super::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
 use super::record::FailureEvidence;
+pub use super::record::ResolvedOutcome;
 use super::state::EffectClass;
 use super::time::Timestamp;
 
@@ -175,21 +176,12 @@ pub struct Resolve {
     pub outcome: ResolvedOutcome,
     /// Why.
     pub reason: String,
+    /// What it rests on: a JSON object, as it was sent.
+    pub evidence: Box<str>,
+    /// The decision on many effects that this one is part of.
+    pub bulk_decision_id: Option<Name>,
     /// Digest over the whole decision.
     pub digest: Sha256Digest,
-}
-
-/// Where an operator may send an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResolvedOutcome {
-    /// It happened.
-    Completed,
-    /// It did not, or failed.
-    Failed,
-    /// It may be tried again.
-    SafeToRetry,
-    /// Still unknown.
-    OutcomeUnknown,
 }
 
 /// All commands on an existing effect. `Propose` is apart because it may find none.
@@ -264,6 +256,16 @@ impl Report {
             Self::Succeeded { receipt, .. } => Some((receipt, ReceiptOutcome::Completed)),
             Self::Failed { receipt: Some(receipt), .. } => Some((receipt, ReceiptOutcome::Failed)),
             _ => None,
+        }
+    }
+
+    /// How the attempt went wrong, where the report says so.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&FailureEvidence> {
+        match self {
+            Self::Failed { failure, .. } | Self::NotSent(failure) => failure.as_ref(),
+            Self::Unknown(failure) => Some(failure),
+            Self::Succeeded { .. } => None,
         }
     }
 }

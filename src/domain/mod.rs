@@ -12,6 +12,7 @@ pub mod object;
 pub mod receipt;
 pub mod record;
 pub mod refusal;
+pub mod resolution;
 pub mod state;
 pub mod time;
 pub mod tool;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::canonical::Sha256Digest;
 use super::ids::{EffectKey, Name};
 use super::receipt::{ReceiptOutcome, Verification};
+pub use super::resolution::{DecisionMark, Resolution, ResolvedOutcome};
 use super::state::{EffectClass, State};
 use super::time::Timestamp;
 use crate::limits;
@@ -393,25 +394,20 @@ pub struct Life {
     /// Answers about this doubt that broke the adapter's contract.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub breaks: u32,
-    /// The decision id and content digest of the last resolution.
+    /// Who approved what an earlier approval, now replaced, was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_approvers: Vec<Name>,
+    /// The last resolution by an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<Resolution>,
+    /// Every resolution so far, for recognition of repeats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<DecisionMark>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
-}
-
-/// An operator's decision, kept so that a repeat is a replay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resolution {
-    /// The operator's name for the decision.
-    pub decision_id: Name,
-    /// Digest of the whole decision.
-    pub digest: Sha256Digest,
-    /// Who decided.
-    pub principal: Name,
 }
 
 impl Life {
@@ -443,7 +439,9 @@ impl Life {
             travelling_since: None,
             ask_at: None,
             breaks: 0,
+            past_approvers: Vec::new(),
             resolution: None,
+            decisions: Vec::new(),
         }
     }
 

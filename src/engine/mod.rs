@@ -160,7 +160,9 @@ impl Engine {
                 .weigher(|_, record: &Arc<Record>| {
                     let documents = [&record.receipt, &record.result];
                     let bytes: usize = documents.into_iter().flatten().map(|text| text.len()).sum();
-                    u32::try_from(bytes.saturating_add(1500)).unwrap_or(u32::MAX)
+                    let decision = record.life.resolution.as_ref();
+                    let decided = decision.map_or(0, |made| made.evidence.len().saturating_add(made.reason.len()));
+                    u32::try_from(bytes.saturating_add(decided).saturating_add(1500)).unwrap_or(u32::MAX)
                 })
                 .build(),
             clock,

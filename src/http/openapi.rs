@@ -56,6 +56,7 @@ impl Modify for Bearer {
         (name = "outcomes", description = "After the dispatch"),
         (name = "effects", description = "Reading"),
         (name = "approvals", description = "Decisions of people"),
+        (name = "operators", description = "Work for people: the queue, and decisions with evidence"),
         (name = "tools", description = "Registered kinds of operation"),
         (name = "service", description = "The service itself"),
     ),

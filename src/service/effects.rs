@@ -190,6 +190,19 @@ impl Service {
         self.apply(caller, operation_id, command).await
     }
 
+    /// Decides by hand.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub async fn resolve(
+        &self,
+        caller: &Principal,
+        operation_id: &Name,
+        command: Command,
+    ) -> Result<Decided, ServiceError> {
+        self.apply(caller, operation_id, command).await
+    }
+
     /// Reads an effect; with `wait`, until there is something to do.
     ///
     /// # Errors

@@ -3,8 +3,10 @@
 pub mod aliases;
 mod asking;
 pub mod dry_run;
+pub mod bulk;
 pub mod effects;
 pub mod error;
+pub mod evidence;
 pub mod journal;
 pub mod keys;
 pub mod lists;
@@ -14,6 +16,8 @@ pub mod reconciliation;
 mod reconciliation_history;
 pub mod seal;
 pub mod secrets;
+pub mod queue;
+pub mod queue_item;
 pub mod tools;
 pub mod worker;
 

@@ -24,13 +24,18 @@ type Script = (i64, &'static str, &'static str);
 const SQLITE: &[Script] = &[
     (1, "effects", include_str!("../../migrations/sqlite/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/sqlite/0002_tool_secrets.sql")),
+    (7, "operators", include_str!("../../migrations/sqlite/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/postgres/0002_tool_secrets.sql")),
+    (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
 ];
+
+/// How many migrations this program knows, of each backend.
+pub const COUNT: usize = SQLITE.len();
 
 /// Brings a SQLite database to [`LATEST`], all missing migrations in one transaction. Of several
 /// processes that start at once the first migrates and the others wait.
@@ -194,7 +199,10 @@ mod tests {
         let mut newer: Vec<_> = SQLITE.iter().map(found).collect();
         newer.push(AppliedMigration { version: LATEST + 7, checksum: Cow::Borrowed(b"x") });
         let error = compare(&newer, SQLITE).unwrap_err();
-        assert!(matches!(&error, StoreError::Schema(text) if text.contains("schema 8")), "{error}");
+        assert!(
+            matches!(&error, StoreError::Schema(text) if text.contains(&format!("schema {}", LATEST + 7))),
+            "{error}"
+        );
 
         let changed = AppliedMigration { version: 1, checksum: Cow::Borrowed(b"x") };
         let error = compare(&[changed], SQLITE).unwrap_err();

@@ -9,6 +9,7 @@ pub mod changeset;
 pub mod error;
 pub mod migrate;
 pub mod open;
+pub mod operators;
 pub mod postgres;
 pub mod rows;
 pub mod secrets;
@@ -26,6 +27,7 @@ use crate::domain::time::Timestamp;
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
 pub use secrets::{SecretStore, ToolSecretRow};
+pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -172,7 +174,7 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store: aliases::AliasKeyStore + SecretStore + Send + Sync + std::fmt::Debug {
+pub trait Store: aliases::AliasKeyStore + SecretStore + OperatorStore + Send + Sync + std::fmt::Debug {
     /// Which backend.
     fn backend(&self) -> Backend;
 

@@ -5,9 +5,10 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Options, Server, StoreUnderTest, both_stores};
+use crate::http::{external, in_review};
+use crate::support::{Api, Options, Server, StoreUnderTest, both_stores};
 
-both_stores!(the_flow_in_the_readme_runs, the_hints_at_start_can_be_pasted);
+both_stores!(the_flow_in_the_readme_runs, the_hints_at_start_can_be_pasted, the_operators_flow_in_the_docs_runs);
 
 /// Runs a script with bash, as somebody who pastes it.
 fn bash(server: &Server, script: &str) -> Output {
@@ -57,4 +58,21 @@ async fn the_hints_at_start_can_be_pasted(store: StoreUnderTest) {
     // The log may go on right behind the last line.
     let read = paste(read.lines().next().unwrap());
     assert_eq!((&read["state"], &read["result"]["refund"]), (&"completed".into(), &"re_77".into()), "{read}");
+}
+
+async fn the_operators_flow_in_the_docs_runs(store: StoreUnderTest) {
+    let docs = include_str!("../../docs/operations.md");
+    let (_, after) = docs.split_once("<!-- operators-flow -->\n```bash\n").expect("the marked block");
+    let (script, _) = after.split_once("\n```").expect("its end");
+    let server = store.server(Options::default());
+    let api = Api::new(&server.url(), "dev", Some(server.ready().token));
+    external(&api).await;
+    for id in ["run-42:refund:order-1001", "run-42:refund:order-1002", "run-42:refund:order-1003"] {
+        in_review(&api, id).await;
+    }
+    let out = stdout(&bash(&server, script));
+    assert!(out.contains("\"late_reports\":1") && out.contains("\"contradicts\":true"), "{out}");
+    let said: Vec<&str> = out.lines().filter(|line| !line.starts_with('{')).collect();
+    assert_eq!(said, ["decided: completed", "previewed: 2", "decided in bulk: 2"], "{out}");
+    api.get("run-42:refund:order-1002").await.state("failed");
 }

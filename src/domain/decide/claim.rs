@@ -85,6 +85,7 @@ fn authorization_gap(next: &mut Next<'_>) -> Option<Gap> {
                 .with("reason", "reauthorization")
                 .with("proposal_digest", approval.proposal_digest.as_str()),
         );
+        remember_approvers(&mut next.life);
         next.life.approval = Some(approval);
         return Some(Gap::Answered);
     }
@@ -93,6 +94,16 @@ fn authorization_gap(next: &mut Next<'_>) -> Option<Gap> {
         return Some(Gap::Refused(Refusal::ApprovalStale("the tool was changed after the approval")));
     }
     None
+}
+
+/// An approval is replaced; who gave it is not forgotten (four eyes on a resolution).
+fn remember_approvers(life: &mut Life) {
+    for decision in life.approval.iter().flat_map(|approval| &approval.decisions) {
+        let is_new = decision.approve && !life.past_approvers.contains(&decision.principal);
+        if is_new && life.past_approvers.len() < limits::PAST_APPROVERS {
+            life.past_approvers.push(decision.principal.clone());
+        }
+    }
 }
 
 impl Next<'_> {

@@ -46,6 +46,11 @@ pub(super) fn keep(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sh
         .with("fence", fence)
         .with("outcome", word)
         .with("report_digest", digest.as_str());
+    if let Some(failure) = report.failure() {
+        event = event
+            .with("classification", serde_json::to_value(failure.classification).unwrap_or_default())
+            .with("phase", serde_json::to_value(failure.phase).unwrap_or_default());
+    }
     if let Some((receipt, _)) = report.receipt() {
         event = event
             .with("receipt_id", receipt.receipt.receipt_id.as_str())

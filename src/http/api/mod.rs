@@ -10,4 +10,6 @@ pub mod lists;
 pub mod meta;
 pub mod outcomes;
 pub mod reconciliations;
+pub mod queue;
+pub mod resolutions;
 pub mod tools;

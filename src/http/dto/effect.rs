@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::domain::receipt::{Receipt, Verification};
-use crate::domain::record::{Dispatch, FailureEvidence, ReviewReason};
+use crate::domain::record::{Dispatch, FailureEvidence, ResolvedOutcome, ReviewReason};
 use crate::domain::state::{Directive, EffectClass, State};
 use crate::domain::time::Timestamp;
 use crate::engine::Decided;
@@ -56,6 +56,23 @@ pub struct ApprovalView<'a> {
     /// The unresolved effect that this one seems to repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_for: Option<&'a str>,
+}
+
+/// An operator's last decision. Its reason and evidence stand in the list of resolutions.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResolutionSummary)]
+pub struct ResolutionSummaryView<'a> {
+    /// The operator's name for it.
+    decision_id: &'a str,
+    /// What was decided.
+    outcome: ResolvedOutcome,
+    /// Who decided.
+    by: &'a str,
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Digest of the whole decision.
+    decision_digest: &'a str,
 }
 
 /// An effect.
@@ -131,6 +148,12 @@ pub struct EffectView<'a> {
     /// Evidence excludes the outcome.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     contradicted: bool,
+    /// Late reports that were stored as evidence.
+    #[serde(skip_serializing_if = "is_zero")]
+    late_reports: usize,
+    /// An operator's last decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolution: Option<ResolutionSummaryView<'a>>,
     /// The approval, where one is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<ApprovalView<'a>>,
@@ -143,6 +166,11 @@ pub struct EffectView<'a> {
     /// Whether the result was too large to keep.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     result_truncated: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn view(decided: &Decided) -> EffectView<'_> {
@@ -186,6 +214,14 @@ fn view(decided: &Decided) -> EffectView<'_> {
         unknown_since: life.unknown_since,
         review_reason: life.review,
         contradicted: life.contradicted,
+        late_reports: life.reports.iter().filter(|mark| mark.evidence_only).count(),
+        resolution: life.resolution.as_ref().map(|made| ResolutionSummaryView {
+            decision_id: made.decision_id.as_str(),
+            outcome: made.outcome,
+            by: made.principal.as_str(),
+            at: made.at,
+            decision_digest: made.digest.as_str(),
+        }),
         approval: life.approval.as_ref().filter(|_| life.state == State::Proposed).map(|approval| ApprovalView {
             proposal_digest: approval.proposal_digest.as_str(),
             approvals_needed: approval.needed,

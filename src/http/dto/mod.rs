@@ -5,6 +5,8 @@ pub mod effect;
 pub mod intent;
 pub mod outcome;
 pub mod reconciliation;
+pub mod queue;
+pub mod resolution;
 pub mod tool;
 
 use serde::Deserialize;

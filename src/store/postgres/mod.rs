@@ -3,6 +3,7 @@
 mod aliases;
 mod commit;
 mod listen;
+mod operators;
 mod query;
 mod secrets;
 mod single;

@@ -8,6 +8,7 @@ mod aliases;
 mod clock;
 mod commit;
 mod connect;
+mod operators;
 mod plan;
 mod query;
 mod record;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use actonce::auth::Scope;
 use serde_json::{Value, json};
 
-use crate::http::{TOOL, external, granted};
+use crate::http::{TOOL, external, granted, in_review};
 use crate::support::api::{Answer, segment};
 use crate::support::contract::DOCUMENT;
 use crate::support::{Api, StoreUnderTest, bodies, both_stores, unique};
@@ -61,6 +61,8 @@ impl Operation {
         let mut call = api.call(self.method, &path);
         if self.path.ends_with("/authorization") {
             call = call.header("if-match", "\"1\"");
+        } else if self.path.ends_with("/resolution") {
+            call = call.header("if-match", "\"3\"");
         }
         match &self.body {
             Some(body) => call.json(body).send().await,
@@ -90,6 +92,14 @@ async fn table(api: &Api) -> Vec<Operation> {
     api.outcome("receipted", &bodies::receipted(&receipted)).await.expect(200).state("verifying");
     let batched = granted(api, "reported-batched").await;
     let batched = bodies::with(bodies::succeeded(&batched), &json!({ "operation_id": "reported-batched" }));
+    in_review(api, "doubted").await;
+    in_review(api, "doubted in bulk").await;
+    let preview = api.post("/api/queue/resolutions/preview", &json!({ "operation_ids": ["doubted in bulk"] })).await;
+    let bulk = bodies::with(
+        bodies::resolution("d-bulk", "completed"),
+        &json!({ "preview": preview.at("/preview"), "preview_id": preview.at("/preview_id") }),
+    );
+    let resolve = Some(Scope::EffectsResolve);
     let (read, write) = (Some(Scope::EffectsRead), Some(Scope::EffectsWrite));
     let (approve, tools) = (Some(Scope::EffectsApprove), Some(Scope::ToolsWrite));
     let on = |method, path, scope, name| Operation::new(method, path, scope, name);
@@ -109,6 +119,13 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("POST", "/api/effects/{operation_id}/cancel", write, "unwanted"),
         on("POST", "/api/effects/{operation_id}/authorization", approve, "proposed")
             .body(bodies::decision(&proposed, "approve")),
+        on("GET", "/api/effects/{operation_id}/reports", read, "prepared"),
+        on("GET", "/api/effects/{operation_id}/resolutions", resolve, "prepared"),
+        on("POST", "/api/effects/{operation_id}/resolution", resolve, "doubted")
+            .body(bodies::resolution("d-1", "completed")),
+        on("GET", "/api/queue", read, ""),
+        on("POST", "/api/queue/resolutions/preview", resolve, "").body(json!({})),
+        on("POST", "/api/queue/resolutions", resolve, "").body(bulk),
         on("GET", "/api/tools", read, ""),
         on("GET", "/api/tools/{name}", read, TOOL),
         Operation { foreign: Foreign::Own, ..put },
@@ -205,6 +222,25 @@ fn assert_table_is_complete(table: &[Operation]) {
 }
 
 async fn cursors_stay_within_their_tenant(store: StoreUnderTest) {
+    let operators = (store.tenant(), store.tenant());
+    for api in [&operators.0, &operators.1] {
+        external(api).await;
+        for operation in ["a", "b"] {
+            let granted = in_review(api, operation).await;
+            api.outcome(operation, &bodies::unknown(&granted)).await.problem(409, "state-conflict");
+        }
+    }
+    for list in ["/api/queue?tool=payments.refund", "/api/effects/a/reports?"] {
+        let page = operators.0.read(&format!("{list}&limit=1")).await.expect(200);
+        let next = format!("{list}&limit=1&cursor={}", segment(page.str("/next_cursor")));
+        operators.0.read(&next).await.expect(200);
+        operators.1.read(&next).await.problem(400, "invalid-request").faults_at(&["query:cursor"]);
+        operators
+            .0
+            .read(&next.replace("/a/", "/b/").replace("tool=payments.refund&", ""))
+            .await
+            .problem(400, "invalid-request");
+    }
     let tenants = (store.tenant(), store.tenant());
     for api in [&tenants.0, &tenants.1] {
         external(api).await;

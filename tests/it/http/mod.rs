@@ -4,6 +4,7 @@ mod adapters;
 mod approvals;
 mod auth;
 mod batches;
+mod bulk;
 mod cancel;
 mod claims;
 mod connections;
@@ -16,8 +17,10 @@ mod leases;
 mod lists;
 mod mended;
 mod outcomes;
+mod queue;
 mod reads;
 mod replicas;
+mod resolutions;
 mod restart;
 mod results;
 mod tokens;
@@ -59,6 +62,16 @@ pub(crate) async fn granted(api: &Api, operation_id: &str) -> Answer {
 pub(crate) async fn granted_briefly(api: &Api, operation_id: &str) -> Answer {
     let body = bodies::set(bodies::claiming(operation_id, TOOL), "/claim/lease_seconds", json!(1));
     api.intent(&body).await.expect(201).directive("dispatch")
+}
+
+/// A new effect of [`TOOL`] that is with a person, at revision 3: it was reported as not sent, and then
+/// its receipt came. Returns the grant.
+pub(crate) async fn in_review(api: &Api, operation_id: &str) -> Answer {
+    let granted = granted(api, operation_id).await;
+    api.outcome(operation_id, &bodies::not_sent(&granted)).await.expect(200).state("safe_to_retry");
+    api.outcome(operation_id, &bodies::succeeded(&granted)).await.problem(409, "state-conflict");
+    assert_eq!(api.get(operation_id).await.state("manual_review").revision(), 3);
+    granted
 }
 
 /// Waits until an effect is not `wait` any more: its lease ran out, or its owner reported.

@@ -43,6 +43,8 @@ async fn write(engine: &Engine, operation: &str, entries: u32) {
         decision_id: name("d-1"),
         outcome: ResolvedOutcome::Completed,
         reason: String::new(),
+        evidence: "{\"ticket\":7}".into(),
+        bulk_decision_id: None,
         digest: Sha256Digest::of(b"decision"),
     };
     record = engine.apply(&key, &me, Command::Resolve(resolve)).await.unwrap().record;

@@ -200,6 +200,13 @@ fn proposal(dice: &mut Dice, operation: &str, found: Option<&Record>) -> Propose
     }
 }
 
+/// A proposal without anything special.
+pub(super) fn plain(operation: &str, tool: &str) -> Propose {
+    let mut proposal = proposal(&mut Dice(1), operation, None);
+    (proposal.tool, proposal.class, proposal.run_id) = (name(tool), None, None);
+    proposal
+}
+
 fn tool_change(dice: &mut Dice, reference: &Reference, tenant: Tenant) -> ToolWrite {
     let tool = name(dice.pick(&TOOLS));
     let kept = reference.kept_tool(&tenant, &tool).cloned();
@@ -332,7 +339,9 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
                 expected_revision,
                 decision_id: name(decision),
                 outcome,
-                reason: String::new(),
+                reason: "looked at it".to_owned(),
+                evidence: "{\"ticket\":7}".into(),
+                bulk_decision_id: None,
                 digest: digest(&format!("{decision} {outcome:?}")),
             })
         }

@@ -3,6 +3,7 @@
 
 mod compare;
 mod history;
+mod queue;
 mod reference;
 
 use std::sync::Arc;

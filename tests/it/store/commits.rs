@@ -170,6 +170,8 @@ async fn an_effect_is_open_until_it_settles_and_again_while_contradicted(store: 
         decision_id: name("d-1"),
         outcome: ResolvedOutcome::Completed,
         reason: String::new(),
+        evidence: "{\"ticket\":7}".into(),
+        bulk_decision_id: None,
         digest: actonce::domain::canonical::Sha256Digest::of(b"decision"),
     };
     let (row, record) = maker.next(&record, &Command::Resolve(resolve));

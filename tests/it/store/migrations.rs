@@ -1,7 +1,7 @@
 //! Migrations: once, in order, and only onto what this program knows.
 
 use actonce::store::StoreError;
-use actonce::store::migrate::LATEST;
+use actonce::store::migrate::{COUNT, LATEST};
 
 use super::bed::Bed;
 use super::effects::Maker;
@@ -34,7 +34,7 @@ async fn migrating_again_changes_nothing(store: StoreUnderTest) {
     let maker = Maker::external("tenant", bed.now().await);
     bed.revise(&maker.create("a").0).await;
     let before = bed.count("SELECT count(*) FROM _sqlx_migrations").await;
-    assert_eq!(before, LATEST);
+    assert_eq!(usize::try_from(before).unwrap(), COUNT);
     for migrate in [true, false, true] {
         bed.try_open(migrate).await.unwrap();
     }
@@ -56,7 +56,8 @@ async fn processes_that_start_together_migrate_once(store: StoreUnderTest) {
     for opened in [opened.0, opened.1, opened.2, opened.3] {
         opened.unwrap();
     }
-    assert_eq!(bed.count("SELECT count(*) FROM _sqlx_migrations").await, LATEST);
+    let applied = bed.count("SELECT count(*) FROM _sqlx_migrations").await;
+    assert_eq!(usize::try_from(applied).unwrap(), COUNT);
 }
 
 async fn a_newer_schema_is_refused(store: StoreUnderTest) {

@@ -44,7 +44,7 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
         // An index without a condition on its first column is read from end to end.
         let is_index = step.starts_with("Index") && step.contains(" using ") || step.starts_with("Bitmap Index Scan");
         let condition = plan.get(number + 1).map_or("", |next| next.trim_start());
-        let first_column = if name == "DUE" { "due_us" } else { "tenant" };
+        let first_column = if matches!(name, "DUE" | "QUEUE_OVERDUE") { "due_us" } else { "tenant" };
         let is_bounded = condition.starts_with("Index Cond:") && condition.contains(first_column);
         // One row, from the end that is wanted.
         if is_bad || (is_index && !is_bounded && name != "NEXT_DUE") {
@@ -60,7 +60,7 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
 async fn all_faults(store: &PostgresStore) -> Vec<String> {
     let mut connection = store.pool().acquire().await.unwrap();
     let mut found = Vec::new();
-    for (name, statement) in sql::ALL {
+    for (name, statement) in sql::ALL.iter().chain(sql::operators::ALL) {
         if !NO_INDEX.contains(name) {
             found.extend(faults(name, &plan(&mut connection, name, statement).await));
         }

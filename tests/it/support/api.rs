@@ -123,6 +123,14 @@ impl Api {
             .await
     }
 
+    pub(crate) async fn resolve(&self, operation_id: &str, revision: u64, body: &Value) -> Answer {
+        self.call("POST", &format!("/api/effects/{}/resolution", segment(operation_id)))
+            .header("if-match", &format!("\"{revision}\""))
+            .json(body)
+            .send()
+            .await
+    }
+
     pub(crate) async fn cancel(&self, operation_id: &str) -> Answer {
         self.call("POST", &format!("/api/effects/{}/cancel", segment(operation_id))).send().await
     }

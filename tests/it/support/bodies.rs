@@ -104,6 +104,12 @@ pub(crate) fn heartbeat(granted: &Answer) -> Value {
     json!({ "dispatch_id": dispatch_id, "fence": fence })
 }
 
+/// An operator's decision.
+pub(crate) fn resolution(decision_id: &str, outcome: &str) -> Value {
+    let evidence = json!({ "ticket": "OPS-7", "seen": "the refund list of the provider" });
+    json!({ "decision_id": decision_id, "outcome": outcome, "reason": "looked at it", "evidence": evidence })
+}
+
 /// An approval or a denial of the proposal in `answer`.
 pub(crate) fn decision(answer: &Answer, decision: &str) -> Value {
     let digest = answer.str("/approval/proposal_digest");

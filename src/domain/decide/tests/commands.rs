@@ -134,6 +134,8 @@ impl Scene {
             decision_id: name(decision),
             outcome,
             reason: "looked at it".to_owned(),
+            evidence: "{\"ticket\":\"hunter2\"}".into(),
+            bulk_decision_id: None,
             digest: digest(&format!("{decision} {outcome:?}")),
         })
     }
