@@ -21,6 +21,7 @@ use crate::domain::ids::Name;
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
 use crate::http::state::{Bounds, Shared};
+use crate::limits;
 use crate::service::Service;
 use crate::service::keys::DataKey;
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
@@ -51,6 +52,9 @@ pub enum AppError {
         /// Why.
         source: std::io::Error,
     },
+    /// The look at incomplete work.
+    #[error("the recovery sweep at start: {0}")]
+    Recovery(#[source] crate::service::ServiceError),
     /// Serving.
     #[error("serving failed: {0}")]
     Serve(#[source] std::io::Error),
@@ -133,6 +137,7 @@ impl App {
             });
         }
         spawn_background(&tasks, &service, &principal, &background);
+        sweep_at_start(&tasks, &service, principal, &background).await?;
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
             tasks.spawn(async move { auth.refresh_loop(stop).await });
@@ -271,6 +276,27 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, principal: &Nam
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
+    }
+}
+
+/// Looks at incomplete work before anything is served, for a bounded time: what is left then goes on
+/// in the background. A store that fails meanwhile fails the start.
+async fn sweep_at_start(
+    tasks: &TaskTracker,
+    service: &Arc<Service>,
+    principal: Name,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    let (first, done) = tokio::sync::oneshot::channel();
+    tasks.spawn(Arc::clone(service).run_startup_sweep(principal, stop.clone(), first));
+    match tokio::time::timeout(Duration::from_secs(limits::RECOVERY_START_SECONDS), done).await {
+        Ok(Ok(Err(error))) => Err(AppError::Recovery(error)),
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Err(_)) => Err(AppError::Ended("the recovery sweep")),
+        Err(_) => {
+            tracing::warn!("there is much incomplete work: the recovery sweep goes on in the background");
+            Ok(())
+        }
     }
 }
 

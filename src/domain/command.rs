@@ -8,6 +8,7 @@ use super::canonical::{Canonical, Sha256Digest};
 use super::ids::Name;
 use super::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
 use super::record::FailureEvidence;
+use super::recovery::Recover;
 use super::state::EffectClass;
 
 /// A wish to act now.
@@ -237,6 +238,8 @@ pub enum Command {
     },
     /// An operator's decision.
     Resolve(Resolve),
+    /// One item of a recovery execution.
+    Recover(Box<Recover>),
 }
 
 impl Report {

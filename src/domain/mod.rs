@@ -10,6 +10,7 @@ pub mod journal;
 pub mod object;
 pub mod receipt;
 pub mod record;
+pub mod recovery;
 pub mod refusal;
 pub mod state;
 pub mod time;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::canonical::Sha256Digest;
 use super::ids::{EffectKey, Name};
 use super::receipt::{ReceiptOutcome, Verification};
+use super::recovery::RecoveryMark;
 use super::state::{EffectClass, State};
 use super::time::Timestamp;
 
@@ -188,6 +189,9 @@ pub struct ReportMark {
     /// answered likewise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
+    /// Whether a receipt came with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receipt: bool,
 }
 
 /// A decision of one principal about a proposal.
@@ -338,6 +342,9 @@ pub struct Life {
     /// The decision id and content digest of the last resolution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<Resolution>,
+    /// What a recovery execution did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryMark>,
 }
 
 /// An operator's decision, kept so that a repeat is a replay.
@@ -377,6 +384,7 @@ impl Life {
             approval: None,
             reconciliation: None,
             resolution: None,
+            recovery: None,
         }
     }
 

@@ -57,6 +57,7 @@ impl Modify for Bearer {
         (name = "effects", description = "Reading"),
         (name = "approvals", description = "Decisions of people"),
         (name = "tools", description = "Registered kinds of operation"),
+        (name = "recovery", description = "Incomplete work: the sweep at start, plans and their executions"),
         (name = "service", description = "The service itself"),
     ),
     components(schemas(crate::domain::fault::Fault), responses(

@@ -7,6 +7,7 @@ pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod ports;
+pub mod recovery;
 pub mod tools;
 pub mod worker;
 
@@ -25,13 +26,14 @@ pub struct Service {
     engine: Arc<Engine>,
     data_key: DataKey,
     stopping: CancellationToken,
+    startup: recovery::startup::Board,
 }
 
 impl Service {
     /// The use cases. When `stopping` is cancelled, requests that wait are answered at once.
     #[must_use]
-    pub const fn new(engine: Arc<Engine>, data_key: DataKey, stopping: CancellationToken) -> Self {
-        Self { engine, data_key, stopping }
+    pub fn new(engine: Arc<Engine>, data_key: DataKey, stopping: CancellationToken) -> Self {
+        Self { engine, data_key, stopping, startup: recovery::startup::Board::default() }
     }
 
     /// The engine.

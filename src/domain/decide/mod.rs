@@ -11,6 +11,7 @@ mod expire;
 mod outcome;
 mod propose;
 mod reconcile;
+mod recover;
 mod resolve;
 mod settle;
 #[cfg(test)]
@@ -142,6 +143,7 @@ pub fn decide(record: &Record, command: &Command, context: &Context) -> Decision
             reconcile::settle(record, *admitted_revision, request_digest, finding, context)
         }
         Command::Resolve(resolve) => resolve::resolve(record, resolve, context),
+        Command::Recover(recover) => recover::recover(record, recover, context),
     }
 }
 

@@ -8,4 +8,5 @@ pub mod intents;
 pub mod lists;
 pub mod meta;
 pub mod outcomes;
+pub mod recovery;
 pub mod tools;

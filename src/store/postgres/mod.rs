@@ -3,6 +3,7 @@
 mod commit;
 mod listen;
 mod query;
+mod recovery;
 mod single;
 pub mod sql;
 mod tools;

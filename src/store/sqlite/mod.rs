@@ -10,6 +10,7 @@ mod connect;
 mod plan;
 mod query;
 mod record;
+mod recovery;
 pub mod sql;
 #[cfg(test)]
 mod tests;
