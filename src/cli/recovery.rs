@@ -122,7 +122,7 @@ pub(super) async fn run(command: &RecoveryCommand) -> ExitCode {
         Ok(code) => code,
         Err(Trouble::Use(message)) => fail(&message),
         Err(Trouble::Refused(message)) => {
-            drop(fail(&message));
+            fail(&message);
             ExitCode::FAILURE
         }
     }

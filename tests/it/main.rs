@@ -7,6 +7,7 @@ mod journal;
 mod model;
 mod openapi;
 mod readme;
+mod recovery;
 mod scenarios;
 mod smoke;
 mod store;
