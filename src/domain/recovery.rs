@@ -16,6 +16,7 @@ use super::tool::Tool;
 /// Why work does not go on by itself (protocol §9). In the order of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = RecoveryBlocker)]
 pub enum Blocker {
     /// The tool is not registered any more.
     RegistrationUnavailable,
@@ -52,6 +53,7 @@ impl Blocker {
 /// What an operator may decide about an item of a plan (protocol §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = RecoveryAction)]
 pub enum Action {
     /// Settles what was prepared and never dispatched as not executed. Calls nobody.
     AutomaticRepair,

@@ -79,6 +79,9 @@ pub trait RecoveryStore: Send + Sync {
     /// Gives an item back. Nothing happens where somebody else has it by now.
     async fn release_item(&self, claim: &ItemClaim) -> Result<()>;
 
-    /// Writes an item's receipt unless one is there. Durable.
-    async fn write_receipt(&self, tenant: &Tenant, execution_id: &Name, item: u32, receipt: &str) -> Result<()>;
+    /// The receipt of one item.
+    async fn item_receipt(&self, tenant: &Tenant, execution_id: &Name, item: u32) -> Result<Option<String>>;
+
+    /// Writes an item's receipt unless one is there, and gives the item back, in one. Durable.
+    async fn close_item(&self, claim: &ItemClaim, execution_id: &Name, item: u32, receipt: &str) -> Result<()>;
 }

@@ -12,6 +12,7 @@ use crate::domain::time::Timestamp;
 /// What kind of root work belongs to: its session, or else its run, or else itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = RecoveryRootKind)]
 pub enum RootKind {
     /// A session.
     Session,
@@ -24,6 +25,7 @@ pub enum RootKind {
 /// The root that an effect belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RecoveryRoot)]
 pub struct Root {
     /// Its kind.
     pub kind: RootKind,
@@ -35,6 +37,7 @@ pub struct Root {
 /// One effect of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RecoveryPlanItem)]
 pub struct PlanItem {
     /// What it belongs to.
     pub root: Root,
@@ -60,6 +63,7 @@ pub struct PlanItem {
 /// A plan. Making one reads and stores nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RecoveryPlan)]
 pub struct Plan {
     /// Digest over the tenant and everything below.
     #[schema(value_type = String, example = "sha256:…")]
@@ -137,6 +141,7 @@ impl ItemDecision {
 /// What came of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = RecoveryItemOutcome)]
 pub enum ItemOutcome {
     /// It was done, in the revision that the receipt names.
     Executed,
@@ -149,6 +154,7 @@ pub enum ItemOutcome {
 /// Why an item was not carried out: a blocker of protocol §9, or that it is not what was planned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = RecoveryItemBlocker)]
 pub enum ItemBlocker {
     /// The effect, its registration, or what time has decided about it, is not what was planned for.
     StalePlan,

@@ -18,6 +18,7 @@ use crate::service::recovery::plan::{PlanRequest, PlanScope};
 /// What a plan is about: sessions, or states, or everything that is not final.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RecoveryPlanRequest)]
 pub struct PlanBody {
     /// Incomplete work of these sessions.
     #[serde(default)]
@@ -123,6 +124,7 @@ pub struct DecisionBody {
 /// A plan to execute. Items without a decision are left alone and get no receipt.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RecoveryExecutionRequest)]
 pub struct ExecutionBody {
     /// The plan as it was answered.
     #[serde(deserialize_with = "object::required")]

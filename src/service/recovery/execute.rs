@@ -176,21 +176,32 @@ impl Service {
         if !store.claim_item(&claim).await? {
             return Ok(Some(decision.operation_id.clone()));
         }
-        let settled = self.while_held(&claim, self.settle(&item)).await;
-        let written = match settled {
-            Ok(Some(receipt)) => {
-                let text = serde_json::to_string(&receipt)
-                    .map_err(|_| ServiceError::Internal("a receipt can't be serialized"))?;
-                store.write_receipt(&caller.tenant, item.execution_id, number, &text).await.map_err(ServiceError::from)
-            }
+        // What another request under this execution wrote meanwhile is its answer, too.
+        let closed = match store.item_receipt(&caller.tenant, item.execution_id, number).await {
+            Ok(None) => self.close(&item, number, &claim).await,
+            Ok(Some(_)) => Ok(Some(false)),
+            Err(error) => Err(error.into()),
+        };
+        match closed {
+            // Closed, and given back by that.
+            Ok(Some(true)) => return Ok(None),
             // Somebody else has it by now; what is done, is done under the effect's own compare-and-set.
             Ok(None) => return Ok(Some(decision.operation_id.clone())),
-            Err(error) => Err(error),
-        };
+            Ok(Some(false)) | Err(_) => {}
+        }
         if let Err(error) = store.release_item(&claim).await {
             tracing::warn!(%error, "a recovery claim was not given back; it ends by itself");
         }
-        written.map(|()| None)
+        closed.map(|_| None)
+    }
+
+    /// Settles an item and closes it with its receipt. `None` when the claim was lost meanwhile.
+    async fn close(&self, item: &Item<'_>, number: u32, claim: &ItemClaim) -> Result<Option<bool>, ServiceError> {
+        let Some(receipt) = self.while_held(claim, self.settle(item)).await? else { return Ok(None) };
+        let text =
+            serde_json::to_string(&receipt).map_err(|_| ServiceError::Internal("a receipt can't be serialized"))?;
+        self.engine().store().close_item(claim, item.execution_id, number, &text).await?;
+        Ok(Some(true))
     }
 
     /// Beats for a claim while its item is worked on. `None` when the claim is lost.

@@ -28,6 +28,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How far the latest sweep of this process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = RecoverySweepStatus)]
 pub enum SweepStatus {
     /// It has not begun.
     #[default]
@@ -42,6 +43,7 @@ pub enum SweepStatus {
 
 /// A root that does not go on by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = RecoveryBlockedSession)]
 pub struct BlockedSession {
     /// The session; for work without one, its run, or else its operation.
     pub session_id: String,

@@ -107,12 +107,19 @@ impl RecoveryStore for PostgresStore {
         Ok(())
     }
 
-    async fn write_receipt(&self, tenant: &Tenant, execution_id: &Name, item: u32, receipt: &str) -> Result<()> {
-        sqlx::query(sql::RECEIPT_ADD)
-            .bind(tenant.as_str())
+    async fn item_receipt(&self, tenant: &Tenant, execution_id: &Name, item: u32) -> Result<Option<String>> {
+        let query = sqlx::query_scalar(sql::RECEIPT).bind(tenant.as_str()).bind(execution_id.as_str());
+        Ok(query.bind(number(item)).fetch_optional(&self.readers).await?)
+    }
+
+    async fn close_item(&self, claim: &ItemClaim, execution_id: &Name, item: u32, receipt: &str) -> Result<()> {
+        sqlx::query(sql::CLOSE)
+            .bind(claim.key.tenant.as_str())
             .bind(execution_id.as_str())
             .bind(number(item))
             .bind(receipt)
+            .bind(claim.key.effect)
+            .bind(claim.executor)
             .execute(&self.writer)
             .await?;
         Ok(())

@@ -25,15 +25,22 @@ fn work(row: &SqliteRow) -> std::result::Result<OpenWork, Corruption> {
 }
 
 impl SqliteStore {
-    /// Runs one statement in a transaction of its own, and keeps the time that it gave out.
-    async fn write_one(&self, query: sqlx::query::Query<'_, Sqlite, SqliteArguments>) -> Result<u64> {
+    /// Runs statements in a transaction of their own, and keeps the time that it gave out. Answers how
+    /// many rows the last one touched.
+    async fn write<const N: usize>(
+        &self,
+        queries: [sqlx::query::Query<'_, Sqlite, SqliteArguments>; N],
+    ) -> Result<u64> {
         let mut lent = self.writer.lend().await?;
         let mut tx = lent.connection.begin_with(all::BEGIN).await?;
-        let done = query.execute(&mut *tx).await?;
+        let mut touched = 0;
+        for query in queries {
+            touched = query.execute(&mut *tx).await?.rows_affected();
+        }
         sqlx::query(all::TICK).bind(self.clock.now().micros()).execute(&mut *tx).await?;
         tx.commit().await?;
         lent.give_back();
-        Ok(done.rows_affected())
+        Ok(touched)
     }
 }
 
@@ -77,7 +84,7 @@ impl RecoveryStore for SqliteStore {
             .bind(row.items)
             .bind(row.begun_by.as_str())
             .bind(row.begun_at.micros());
-        self.write_one(query).await?;
+        self.write([query]).await?;
         self.execution(tenant, &row.execution_id).await?.ok_or_else(|| {
             let key = row.execution_id.to_string();
             StoreError::from(Corruption { table: EXECUTIONS, column: "execution_id", key })
@@ -118,19 +125,25 @@ impl RecoveryStore for SqliteStore {
             .bind(executor)
             .bind(now.plus_seconds(claim.lease_seconds).micros())
             .bind(now.micros());
-        Ok(self.write_one(query).await? == 1)
+        Ok(self.write([query]).await? == 1)
     }
 
     async fn release_item(&self, claim: &ItemClaim) -> Result<()> {
         let (tenant, effect) = (claim.key.tenant.as_str(), claim.key.effect);
-        self.write_one(sqlx::query(sql::RELEASE).bind(tenant).bind(effect).bind(claim.executor)).await?;
+        self.write([sqlx::query(sql::RELEASE).bind(tenant).bind(effect).bind(claim.executor)]).await?;
         Ok(())
     }
 
-    async fn write_receipt(&self, tenant: &Tenant, execution_id: &Name, item: u32, receipt: &str) -> Result<()> {
-        let query =
-            sqlx::query(sql::RECEIPT_ADD).bind(tenant.as_str()).bind(execution_id.as_str()).bind(item).bind(receipt);
-        self.write_one(query).await?;
+    async fn item_receipt(&self, tenant: &Tenant, execution_id: &Name, item: u32) -> Result<Option<String>> {
+        let query = sqlx::query_scalar(sql::RECEIPT).bind(tenant.as_str()).bind(execution_id.as_str());
+        Ok(query.bind(item).fetch_optional(&self.readers).await?)
+    }
+
+    async fn close_item(&self, claim: &ItemClaim, execution_id: &Name, item: u32, receipt: &str) -> Result<()> {
+        let (tenant, effect) = (claim.key.tenant.as_str(), claim.key.effect);
+        let written = sqlx::query(sql::RECEIPT_ADD).bind(tenant).bind(execution_id.as_str()).bind(item).bind(receipt);
+        let given_back = sqlx::query(sql::RELEASE).bind(tenant).bind(effect).bind(claim.executor);
+        self.write([written, given_back]).await?;
         Ok(())
     }
 }

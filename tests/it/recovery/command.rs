@@ -144,7 +144,9 @@ async fn the_line_in_the_docs_runs(store: StoreUnderTest) {
     let (script, _) = after.split_once("\n```").expect("its end");
     assert!(script.contains("curl") && script.contains("--fail-with-body"), "{script}");
     for base in ["", "/cayu"] {
-        let server = store.server(Options::default().arg("--base-path").arg(base));
+        let options = Options::default();
+        let options = if base.is_empty() { options } else { options.arg("--base-path").arg(base) };
+        let server = store.server(options);
         let output = bash(&server, script);
         assert!(output.status.success(), "{output:?}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));

@@ -37,8 +37,13 @@ WHERE tenant = $1 AND execution_id = $2";
 pub(in crate::store::postgres) const RECEIPTS: &str = "\
 SELECT item, receipt FROM recovery_receipts WHERE tenant = $1 AND execution_id = $2 ORDER BY item";
 
-/// Receipt $4 of item $3 of execution $2 of tenant $1.
-pub(in crate::store::postgres) const RECEIPT_ADD: &str = "\
+/// Receipt of item $3 of execution $2 of tenant $1.
+pub(in crate::store::postgres) const RECEIPT: &str =
+    "SELECT receipt FROM recovery_receipts WHERE tenant = $1 AND execution_id = $2 AND item = $3";
+
+/// Receipt $4 of item $3 of execution $2 of tenant $1, and effect $5 back from executor $6.
+pub(in crate::store::postgres) const CLOSE: &str = "\
+WITH given_back AS (DELETE FROM recovery_claims WHERE tenant = $1 AND effect = $5 AND executor = $6)
 INSERT INTO recovery_receipts (tenant, execution_id, item, receipt) VALUES ($1, $2, $3, $4)
 ON CONFLICT DO NOTHING";
 
@@ -51,5 +56,6 @@ pub const ALL: &[(&str, &str)] = &[
     ("EXECUTION_ADD", EXECUTION_ADD),
     ("EXECUTION", EXECUTION),
     ("RECEIPTS", RECEIPTS),
-    ("RECEIPT_ADD", RECEIPT_ADD),
+    ("RECEIPT", RECEIPT),
+    ("CLOSE", CLOSE),
 ];

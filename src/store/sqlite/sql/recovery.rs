@@ -9,6 +9,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("EXECUTION_ADD", EXECUTION_ADD),
     ("EXECUTION", EXECUTION),
     ("RECEIPTS", RECEIPTS),
+    ("RECEIPT", RECEIPT),
     ("RECEIPT_ADD", RECEIPT_ADD),
 ];
 
@@ -49,6 +50,10 @@ WHERE tenant = ?1 AND execution_id = ?2";
 /// Receipts of execution ?2 of tenant ?1.
 pub const RECEIPTS: &str = "
 SELECT item, receipt FROM recovery_receipts WHERE tenant = ?1 AND execution_id = ?2 ORDER BY item";
+
+/// Receipt of item ?3 of execution ?2 of tenant ?1.
+pub const RECEIPT: &str = "
+SELECT receipt FROM recovery_receipts WHERE tenant = ?1 AND execution_id = ?2 AND item = ?3";
 
 /// Receipt ?4 of item ?3 of execution ?2 of tenant ?1.
 pub const RECEIPT_ADD: &str = "
