@@ -207,7 +207,7 @@ fn is_other(current: &Tool, made_under: u32, tool: &Tool) -> bool {
 /// The head of the journal covers intent and life; beside it counts what is registered now, and what
 /// time has decided.
 fn fingerprint(record: &Record, context: &Context, state: State) -> Sha256Digest {
-    let head: String = record.head.iter().map(|byte| format!("{byte:02x}")).collect();
+    let head = hex::encode(record.head);
     let registered = context.current.as_ref().map(|tool| tool.revision);
     let text = format!(
         "actonce recovery fingerprint v1\n{}\n{head}\n{}\n{registered:?}",
