@@ -312,24 +312,7 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
             timeout_seconds: 60,
         },
         17 => finding(dice, record),
-        18 => {
-            let execution = dice.pick(&["e-1", "e-2"]);
-            let action = dice.pick(&[
-                Action::AutomaticRepair,
-                Action::AutomaticRepair,
-                Action::MarkCompleted,
-                Action::MarkFailed,
-            ]);
-            Command::Recover(Box::new(Recover {
-                expected_revision,
-                // Each side plans for what it has itself.
-                fingerprint: digest("planned"),
-                execution_id: name(execution),
-                plan_id: digest("plan"),
-                action,
-                digest: digest(&format!("{execution} {action:?}")),
-            }))
-        }
+        18 => recovery(dice, expected_revision),
         _ => {
             let outcome = dice.pick(&[
                 ResolvedOutcome::Completed,
@@ -347,6 +330,22 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
             })
         }
     }
+}
+
+fn recovery(dice: &mut Dice, expected_revision: u32) -> Command {
+    let digest = |text: &str| Sha256Digest::of(text.as_bytes());
+    let execution = dice.pick(&["e-1", "e-2"]);
+    let action =
+        dice.pick(&[Action::AutomaticRepair, Action::AutomaticRepair, Action::MarkCompleted, Action::MarkFailed]);
+    Command::Recover(Box::new(Recover {
+        expected_revision,
+        // Each side plans for what it has itself.
+        fingerprint: digest("planned"),
+        execution_id: name(execution),
+        plan_id: digest("plan"),
+        action,
+        digest: digest(&format!("{execution} {action:?}")),
+    }))
 }
 
 fn finding(dice: &mut Dice, record: &Record) -> Command {

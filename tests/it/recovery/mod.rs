@@ -39,7 +39,9 @@ async fn plan(api: &Api, request: &Value) -> Answer {
 
 /// A request to execute a plan.
 fn execution(plan: &Answer, id: &str, decisions: Value) -> Value {
-    json!({ "plan": plan.json, "execution_id": id, "decisions": decisions })
+    let mut request = json!({ "plan": plan.json, "execution_id": id });
+    request["decisions"] = decisions;
+    request
 }
 
 async fn execute(api: &Api, request: &Value) -> Answer {
