@@ -17,9 +17,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::Authenticator;
 use crate::config::{self, Config};
+use crate::domain::ids::Name;
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
 use crate::http::state::{Bounds, Shared};
+use crate::limits;
 use crate::outbound::OutboundAdapters;
 use crate::outbound::client::Outbound;
 use crate::service::aliases::Keyring;
@@ -59,6 +61,9 @@ pub enum AppError {
         /// Why.
         source: std::io::Error,
     },
+    /// The look at incomplete work.
+    #[error("the recovery sweep at start: {0}")]
+    Recovery(#[source] crate::service::ServiceError),
     /// Serving.
     #[error("serving failed: {0}")]
     Serve(#[source] std::io::Error),
@@ -144,7 +149,7 @@ impl App {
             keyring,
             adapters,
             secrets,
-            principal,
+            principal: principal.clone(),
             tasks: tasks.clone(),
             stopping: stopping.clone(),
         }));
@@ -163,6 +168,7 @@ impl App {
             });
         }
         spawn_background(&tasks, &service, &background);
+        sweep_at_start(&tasks, &service, principal, &background).await?;
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
             tasks.spawn(async move { auth.refresh_loop(stop).await });
@@ -324,6 +330,27 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
+    }
+}
+
+/// Looks at incomplete work before anything is served, for a bounded time: what is left then goes on
+/// in the background. A store that fails meanwhile fails the start.
+async fn sweep_at_start(
+    tasks: &TaskTracker,
+    service: &Arc<Service>,
+    principal: Name,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    let (first, done) = tokio::sync::oneshot::channel();
+    tasks.spawn(Arc::clone(service).run_startup_sweep(principal, stop.clone(), first));
+    match tokio::time::timeout(Duration::from_secs(limits::RECOVERY_START_SECONDS), done).await {
+        Ok(Ok(Err(error))) => Err(AppError::Recovery(error)),
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Err(_)) => Err(AppError::Ended("the recovery sweep")),
+        Err(_) => {
+            tracing::warn!("there is much incomplete work: the recovery sweep goes on in the background");
+            Ok(())
+        }
     }
 }
 

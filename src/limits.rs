@@ -145,6 +145,22 @@ pub const NAMED_SECRETS: usize = 1_000;
 pub const URL_BYTES: usize = 2 * 1024;
 /// Contract breaks of an adapter about one effect before a person looks.
 pub const ADAPTER_BREAKS: u32 = 5;
+/// Most items of a recovery plan.
+pub const RECOVERY_PLAN_ITEMS: u32 = 1_000;
+/// Items of a recovery plan where the request names no limit.
+pub const RECOVERY_PLAN_DEFAULT: u32 = 200;
+/// Most sessions that one request for a plan may name.
+pub const RECOVERY_PLAN_SESSIONS: usize = 200;
+/// Largest body with a plan to execute.
+pub const RECOVERY_EXECUTION_BODY_BYTES: usize = 8 * 1024 * 1024;
+/// Items of a recovery execution that are worked on at once.
+pub const RECOVERY_EXECUTION_WIDTH: usize = 16;
+/// How long an executor may stay silent about an item that it has in hand.
+pub const RECOVERY_CLAIM_SECONDS: u32 = 30;
+/// Most roots that the report of the start lists by name; its counts are exact.
+pub const RECOVERY_BLOCKED_LISTED: usize = 100;
+/// Longest time that a start waits for its recovery sweep; what is left goes on in the background.
+pub const RECOVERY_START_SECONDS: u64 = 10;
 /// After an attempt's deadline, the time until it is closed as observed.
 pub const RECONCILIATION_GRACE_SECONDS: u32 = 10;
 /// Most rules of one question of a declarative adapter.

@@ -4,6 +4,7 @@ mod demo;
 mod health;
 mod journal;
 mod migrate;
+mod recovery;
 mod serve;
 
 use std::io::Write as _;
@@ -36,6 +37,9 @@ enum Command {
     /// Check journals.
     #[command(subcommand)]
     Journal(journal::JournalCommand),
+    /// Plan and execute the recovery of incomplete work.
+    #[command(subcommand)]
+    Recovery(recovery::RecoveryCommand),
     /// Ask a running service whether it is ready; exit 0 if so.
     Health(health::HealthArgs),
 }
@@ -57,6 +61,7 @@ pub fn main() -> ExitCode {
         },
         Command::Demo(args) => block_on(demo::run(&args)),
         Command::Journal(command) => block_on(journal::run(&command)),
+        Command::Recovery(command) => block_on(recovery::run(&command)),
         Command::Health(args) => block_on(health::run(&args)),
     }
 }

@@ -46,6 +46,12 @@ impl Sha256Digest {
         Self(format!("sha256:{}", hex::encode(Sha256::digest(bytes))))
     }
 
+    /// A hash that was made already.
+    #[must_use]
+    pub fn from_hash(hash: [u8; 32]) -> Self {
+        Self(format!("sha256:{}", hex::encode(hash)))
+    }
+
     /// Reads the public form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

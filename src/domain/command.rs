@@ -10,6 +10,7 @@ use super::ids::Name;
 use super::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
 use super::record::FailureEvidence;
 pub use super::record::ResolvedOutcome;
+use super::recovery::Recover;
 use super::state::EffectClass;
 use super::time::Timestamp;
 
@@ -246,6 +247,8 @@ pub enum Command {
     },
     /// An operator's decision.
     Resolve(Resolve),
+    /// One item of a recovery execution.
+    Recover(Box<Recover>),
 }
 
 impl Report {

@@ -67,6 +67,9 @@ pub enum EventKind {
     /// An operator decided.
     #[serde(rename = "effect.resolved")]
     Resolved,
+    /// An item of a recovery execution was carried out.
+    #[serde(rename = "recovery.item.executed")]
+    RecoveryItemExecuted,
 }
 
 /// One event of a journal entry: a name and public facts, never content (law 11).

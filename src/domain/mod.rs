@@ -11,6 +11,7 @@ pub mod journal;
 pub mod object;
 pub mod receipt;
 pub mod record;
+pub mod recovery;
 pub mod refusal;
 pub mod resolution;
 pub mod state;

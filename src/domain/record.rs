@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::canonical::Sha256Digest;
 use super::ids::{EffectKey, Name};
 use super::receipt::{ReceiptOutcome, Verification};
+use super::recovery::RecoveryMark;
 pub use super::resolution::{DecisionMark, Resolution, ResolvedOutcome};
 use super::state::{EffectClass, State};
 use super::time::Timestamp;
@@ -190,6 +191,9 @@ pub struct ReportMark {
     /// answered likewise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
+    /// Whether a receipt came with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receipt: bool,
 }
 
 /// A decision of one principal about a proposal.
@@ -403,6 +407,9 @@ pub struct Life {
     /// Every resolution so far, for recognition of repeats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<DecisionMark>,
+    /// What a recovery execution did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryMark>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -442,6 +449,7 @@ impl Life {
             past_approvers: Vec::new(),
             resolution: None,
             decisions: Vec::new(),
+            recovery: None,
         }
     }
 

@@ -204,6 +204,12 @@ impl Engine {
         &self.wakes
     }
 
+    /// Whether a tenant may use tools that nobody registered.
+    #[must_use]
+    pub fn allows_ad_hoc(&self, tenant: &Tenant) -> bool {
+        self.ad_hoc.allows(tenant)
+    }
+
     /// Forgets a record: another replica changed it.
     pub fn forget(&self, effect: Uuid) {
         self.cache.invalidate(&effect);

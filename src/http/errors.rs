@@ -24,7 +24,9 @@ impl From<ServiceError> for Problem {
             )
             .fault("/operation_id", "is required"),
             ServiceError::NotFound => Self::new(ProblemType::NotFound, "Nothing of this tenant has this name."),
-            ServiceError::ToolConflict(reason) => Self::new(ProblemType::StateConflict, sentence(reason)),
+            ServiceError::ToolConflict(reason) | ServiceError::Conflict(reason) => {
+                Self::new(ProblemType::StateConflict, sentence(reason))
+            }
             ServiceError::StaleTool { found } => {
                 Self::new(ProblemType::StaleRevision, "The tool has another revision.")
                     .with("found", serde_json::json!({ "revision": found }))

@@ -167,6 +167,19 @@ impl FromRequest<AppState> for Batch {
     }
 }
 
+/// A JSON body with a whole recovery plan in it.
+#[derive(Debug, Clone)]
+pub struct PlanJson<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for PlanJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &AppState) -> Result<Self, Problem> {
+        let bytes = read_json(request, limits::RECOVERY_EXECUTION_BODY_BYTES).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
 /// A JSON body that may be absent altogether.
 #[derive(Debug, Clone)]
 pub struct OptionalJson<T>(pub Option<T>);

@@ -58,6 +58,7 @@ impl Modify for Bearer {
         (name = "approvals", description = "Decisions of people"),
         (name = "operators", description = "Work for people: the queue, and decisions with evidence"),
         (name = "tools", description = "Registered kinds of operation"),
+        (name = "recovery", description = "Incomplete work: the sweep at start, plans and their executions"),
         (name = "service", description = "The service itself"),
     ),
     components(schemas(crate::domain::fault::Fault), responses(

@@ -32,6 +32,9 @@ pub enum ServiceError {
     /// The tool can't be changed now.
     #[error("{0}")]
     ToolConflict(&'static str),
+    /// What is there stands for something else.
+    #[error("{0}")]
+    Conflict(&'static str),
     /// The tool was changed by somebody else.
     #[error("stale tool revision {found}")]
     StaleTool {

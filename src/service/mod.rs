@@ -2,8 +2,8 @@
 
 pub mod aliases;
 mod asking;
-pub mod dry_run;
 pub mod bulk;
+pub mod dry_run;
 pub mod effects;
 pub mod error;
 pub mod evidence;
@@ -12,12 +12,13 @@ pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod ports;
-pub mod reconciliation;
-mod reconciliation_history;
-pub mod seal;
-pub mod secrets;
 pub mod queue;
 pub mod queue_item;
+pub mod reconciliation;
+mod reconciliation_history;
+pub mod recovery;
+pub mod seal;
+pub mod secrets;
 pub mod tools;
 pub mod worker;
 
@@ -49,6 +50,7 @@ pub struct Service {
     principal: Name,
     tasks: TaskTracker,
     stopping: CancellationToken,
+    startup: recovery::startup::Board,
 }
 
 /// What the use cases are made with.
@@ -77,7 +79,18 @@ impl Service {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { engine, data_key, keyring, adapters, secrets, principal, tasks, stopping } = parts;
-        Self { engine, data_key, keyring, adapters, secrets, asks: Asks::default(), principal, tasks, stopping }
+        Self {
+            engine,
+            data_key,
+            keyring,
+            adapters,
+            secrets,
+            asks: Asks::default(),
+            startup: recovery::startup::Board::default(),
+            principal,
+            tasks,
+            stopping,
+        }
     }
 
     /// The engine.

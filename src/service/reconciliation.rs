@@ -234,11 +234,11 @@ impl Service {
         let Some(open) = open else { return closed(admitted, &digest) };
         let Some((question, permit)) = question.zip(permit) else {
             let finding = supplied(&request.basis);
-            let settled = self.settle(&key, &caller.subject, &open, finding).await;
+            let settled = self.settle_attempt(&key, &caller.subject, &open, finding).await;
             return self.settled(caller, &key, open.admitted_revision, settled).await;
         };
         let receipt = request.basis.receipt().cloned();
-        self.begin(Ask { admitted: Arc::clone(&admitted.record), open: open.clone(), tool, question, receipt }, permit);
+        self.begin_call(Ask { admitted: Arc::clone(&admitted.record), open: open.clone(), tool, question, receipt }, permit);
         self.await_closing(caller, &key, &open, wait).await
     }
 
@@ -325,7 +325,7 @@ impl Service {
     }
 
     /// Step 3 and 4, apart from the request that asked for it.
-    pub(super) fn begin(self: &Arc<Self>, ask: Ask, permit: Permit) {
+    pub(super) fn begin_call(self: &Arc<Self>, ask: Ask, permit: Permit) {
         let service = Arc::clone(self);
         self.tasks.spawn(async move {
             let key = ask.admitted.key.clone();
@@ -336,7 +336,7 @@ impl Service {
             }
             let finding = service.call(&ask).await;
             let principal = &service.principal;
-            if let Err(error) = service.settle(&key, principal, &ask.open, finding).await {
+            if let Err(error) = service.settle_attempt(&key, principal, &ask.open, finding).await {
                 match error {
                     ServiceError::Refused { refusal: Refusal::StaleRequest, .. } => {
                         metrics::counter!("actonce_reconciliations_overtaken_total").increment(1);
@@ -374,7 +374,7 @@ impl Service {
     }
 
     /// Step 4.
-    pub(super) async fn settle(
+    pub(super) async fn settle_attempt(
         &self,
         key: &EffectKey,
         principal: &Name,

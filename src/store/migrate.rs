@@ -24,12 +24,14 @@ type Script = (i64, &'static str, &'static str);
 const SQLITE: &[Script] = &[
     (1, "effects", include_str!("../../migrations/sqlite/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/sqlite/0002_tool_secrets.sql")),
+    (6, "recovery", include_str!("../../migrations/sqlite/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/sqlite/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/postgres/0002_tool_secrets.sql")),
+    (6, "recovery", include_str!("../../migrations/postgres/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
 ];

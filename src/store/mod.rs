@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod open;
 pub mod operators;
 pub mod postgres;
+pub mod recovery;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
@@ -26,8 +27,9 @@ use crate::domain::time::Timestamp;
 
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
-pub use secrets::{SecretStore, ToolSecretRow};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
+pub use recovery::RecoveryStore;
+pub use secrets::{SecretStore, ToolSecretRow};
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -174,7 +176,9 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store: aliases::AliasKeyStore + SecretStore + OperatorStore + Send + Sync + std::fmt::Debug {
+pub trait Store:
+    aliases::AliasKeyStore + SecretStore + OperatorStore + RecoveryStore + Send + Sync + std::fmt::Debug
+{
     /// Which backend.
     fn backend(&self) -> Backend;
 

@@ -10,6 +10,7 @@ mod outbound;
 mod readme;
 mod recipes;
 mod reconciliation;
+mod recovery;
 mod scenarios;
 mod smoke;
 mod store;

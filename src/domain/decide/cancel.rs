@@ -53,7 +53,7 @@ fn was_cancelled(record: &Record) -> bool {
     }
 }
 
-fn not_executed(next: &mut Next<'_>, reason: &str) {
+pub(super) fn not_executed(next: &mut Next<'_>, reason: &str) {
     next.supersede();
     next.life.executed = Some(false);
     next.enter(State::Failed, None);

@@ -14,7 +14,13 @@ use crate::limits;
 /// Remembers a report, so that an equal repeat is known again.
 pub(super) fn mark(next: &mut Next<'_>, digest: &Sha256Digest, evidence_only: bool) {
     let revision = next.life.revision;
-    next.life.reports.push(ReportMark { digest: digest.clone(), revision, evidence_only, taken: false });
+    next.life.reports.push(ReportMark {
+        digest: digest.clone(),
+        revision,
+        evidence_only,
+        taken: false,
+        receipt: false,
+    });
 }
 
 /// Stores the owner's report on a doubt that it can't end. Returns whether it was stored.
@@ -56,6 +62,9 @@ pub(super) fn keep(next: &mut Next<'_>, report: &Report, fence: u32, digest: &Sh
             .with("receipt_id", receipt.receipt.receipt_id.as_str())
             .with("receipt_digest", receipt.digest.as_str());
         next.receipt = Some(Arc::clone(&receipt.text));
+        if let Some(mark) = next.life.reports.last_mut() {
+            mark.receipt = true;
+        }
     }
     let contradicts = contradicts(next, report);
     if contradicts {

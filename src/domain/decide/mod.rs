@@ -12,6 +12,7 @@ mod expire;
 mod outcome;
 mod propose;
 mod reconcile;
+mod recover;
 mod resolve;
 mod settle;
 #[cfg(test)]
@@ -141,6 +142,7 @@ pub fn decide(record: &Record, command: &Command, context: &Context) -> Decision
             reconcile::settle(record, *admitted_revision, request_digest, finding, context)
         }
         Command::Resolve(resolve) => resolve::resolve(record, resolve, context),
+        Command::Recover(recover) => recover::recover(record, recover, context),
     }
 }
 

@@ -4,8 +4,9 @@ pub mod dry_run;
 pub mod effect;
 pub mod intent;
 pub mod outcome;
-pub mod reconciliation;
 pub mod queue;
+pub mod reconciliation;
+pub mod recovery;
 pub mod resolution;
 pub mod tool;
 

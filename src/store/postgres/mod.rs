@@ -5,6 +5,7 @@ mod commit;
 mod listen;
 mod operators;
 mod query;
+mod recovery;
 mod secrets;
 mod single;
 pub mod sql;

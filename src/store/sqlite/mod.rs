@@ -12,6 +12,7 @@ mod operators;
 mod plan;
 mod query;
 mod record;
+mod recovery;
 mod secrets;
 pub mod sql;
 #[cfg(test)]

@@ -45,17 +45,17 @@ pub(super) fn revision_of(
 
 /// A key as the statements take it.
 #[derive(Serialize)]
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     tenant: &'a Tenant,
     effect: Uuid,
 }
 
-fn wanted(keys: &[EffectKey]) -> Json<Vec<Wanted<'_>>> {
+pub(super) fn wanted(keys: &[EffectKey]) -> Json<Vec<Wanted<'_>>> {
     Json(keys.iter().map(|key| Wanted { tenant: &key.tenant, effect: key.effect }).collect())
 }
 
 /// The place of the key that a row answers.
-fn number_of(row: &SqliteRow) -> Result<usize> {
+pub(super) fn number_of(row: &SqliteRow) -> Result<usize> {
     let number: u32 = row.try_get("number")?;
     Ok(usize::try_from(number).unwrap_or(usize::MAX))
 }

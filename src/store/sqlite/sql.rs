@@ -6,6 +6,7 @@
 //! without gaps inside each statement of a script: the driver counts them that way.
 
 pub mod operators;
+pub mod recovery;
 
 /// Every statement by name.
 pub const ALL: &[(&str, &str)] = &[

@@ -20,6 +20,8 @@ enum Foreign {
     NotFound,
     /// It concerns the foreign tenant's own things alone.
     Own,
+    /// What was made for one tenant is nothing of another's, and is said to be faulty.
+    Refused,
 }
 
 /// One operation, and a request that it carries out once.
@@ -85,7 +87,9 @@ async fn table(api: &Api) -> Vec<Operation> {
     let tried = json!({ "question": "lookup", "answer": { "status": 200 } });
     api.put_tool("unused", &json!({ "effect": "none" })).await.expect(201);
     api.intent(&bodies::with(bodies::intent("prepared", TOOL), &json!({ "run_id": "run" }))).await.expect(201);
-    api.intent(&bodies::intent("unwanted", TOOL)).await.expect(201);
+    for operation in ["unwanted", "repaired"] {
+        api.intent(&bodies::intent(operation, TOOL)).await.expect(201);
+    }
     let proposed = api.intent(&bodies::intent("proposed", "guarded")).await.expect(201);
     let (live, reported, receipted) =
         (granted(api, "live").await, granted(api, "reported").await, granted(api, "receipted").await);
@@ -101,6 +105,13 @@ async fn table(api: &Api) -> Vec<Operation> {
     );
     let resolve = Some(Scope::EffectsResolve);
     let (read, write) = (Some(Scope::EffectsRead), Some(Scope::EffectsWrite));
+    let recovery = Some(Scope::RecoveryOperate);
+    let plan = api.post("/api/recovery/plans", &json!({ "states": ["intent_recorded"] })).await.expect(200).json;
+    let execution = |id: &str| {
+        let decisions = json!([{ "operation_id": "repaired", "action": "automatic_repair" }]);
+        json!({ "plan": plan, "execution_id": id, "decisions": decisions })
+    };
+    api.post("/api/recovery/executions", &execution("done")).await.expect(200);
     let (approve, tools) = (Some(Scope::EffectsApprove), Some(Scope::ToolsWrite));
     let on = |method, path, scope, name| Operation::new(method, path, scope, name);
     let put = on("PUT", "/api/tools/{name}", tools, TOOL).body(json!({ "effect": "external", "description": "new" }));
@@ -133,6 +144,13 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("POST", "/api/tools/{name}/resume", tools, TOOL),
         on("POST", "/api/tools/{name}/adapter/dry-run", tools, "asking").body(tried),
         on("DELETE", "/api/tools/{name}", tools, "unused").answers(204),
+        on("GET", "/api/recovery/startup", recovery, ""),
+        on("POST", "/api/recovery/plans", recovery, "").body(json!({})),
+        Operation {
+            foreign: Foreign::Refused,
+            ..on("POST", "/api/recovery/executions", recovery, "").body(execution("new"))
+        },
+        on("GET", "/api/recovery/executions/{execution_id}", recovery, "done"),
         on("GET", "/api/openapi.json", None, ""),
         on("GET", "/livez", None, ""),
         on("GET", "/readyz", None, ""),
@@ -192,6 +210,9 @@ async fn assert_walls_hold(store: StoreUnderTest, api: &Api, table: &[Operation]
         assert_eq!(names(&there), names(&absent));
         let own = operation.send(api, &unique("absent")).await.problem(404, "not-found");
         assert_eq!(own.text, absent.text);
+    }
+    for operation in table.iter().filter(|operation| operation.foreign == Foreign::Refused) {
+        operation.send(&foreign, operation.name).await.problem(400, "invalid-request");
     }
     // What it may do, it does to its own.
     for operation in table.iter().filter(|operation| operation.foreign == Foreign::Own && operation.scope.is_some()) {

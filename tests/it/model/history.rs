@@ -7,6 +7,7 @@ use actonce::domain::command::{
 };
 use actonce::domain::ids::{EffectKey, Name, Tenant};
 use actonce::domain::record::Record;
+use actonce::domain::recovery::{Action, Recover};
 use actonce::domain::state::{EffectClass, State};
 use actonce::domain::time::Timestamp;
 use actonce::store::ToolWrite;
@@ -285,11 +286,12 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
     let wanted: &[u64] = match record.life.state {
         _ if dice.once_in(3) => &[],
         State::Proposed => &[13, 13, 0],
-        State::IntentRecorded | State::SafeToRetry => &[0],
+        State::IntentRecorded => &[0, 0, 0, 0, 18],
+        State::SafeToRetry => &[0],
         State::Dispatched => &[5, 5, 4],
         State::Verifying => &[10],
-        State::OutcomeUnknown => &[0, 5, 13, 16, 17, 17, 17],
-        State::ManualReview => &[16, 17, 19],
+        State::OutcomeUnknown => &[0, 5, 13, 16, 16, 17, 17, 17, 17, 18],
+        State::ManualReview => &[16, 17, 19, 18],
         State::Completed | State::Failed | State::Refused => &[],
     };
     let any = dice.below(20);
@@ -327,6 +329,7 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
             review_reference: None,
         })),
         17 => finding(dice, record),
+        18 => recovery(dice, expected_revision),
         _ => {
             let outcome = dice.pick(&[
                 ResolvedOutcome::Completed,
@@ -346,6 +349,22 @@ fn command(dice: &mut Dice, record: &Record) -> Command {
             })
         }
     }
+}
+
+fn recovery(dice: &mut Dice, expected_revision: u32) -> Command {
+    let digest = |text: &str| Sha256Digest::of(text.as_bytes());
+    let execution = dice.pick(&["e-1", "e-2"]);
+    let action =
+        dice.pick(&[Action::AutomaticRepair, Action::AutomaticRepair, Action::MarkCompleted, Action::MarkFailed]);
+    Command::Recover(Box::new(Recover {
+        expected_revision,
+        // Each side plans for what it has itself.
+        fingerprint: digest("planned"),
+        execution_id: name(execution),
+        plan_id: digest("plan"),
+        action,
+        digest: digest(&format!("{execution} {action:?}")),
+    }))
 }
 
 fn finding(dice: &mut Dice, record: &Record) -> Command {

@@ -10,6 +10,7 @@ use actonce::domain::decide::{self, Answer, Change, Context, Decision};
 use actonce::domain::ids::{EffectKey, Name, Tenant};
 use actonce::domain::journal::Entry;
 use actonce::domain::record::Record;
+use actonce::domain::recovery::assess;
 use actonce::domain::refusal::Refusal;
 use actonce::domain::state::State;
 use actonce::domain::time::Timestamp;
@@ -89,7 +90,8 @@ pub(super) fn unseen() -> Vec<String> {
         "StaleRequest",
         "Forbidden",
     ];
-    let events = events.map(|event| format!("effect.{event}"));
+    let events = events.map(|event| format!("effect.{event}")).into_iter();
+    let events = events.chain(["recovery.item.executed".to_owned()]);
     let all = State::ALL.map(|state| state.as_str().to_owned()).into_iter().chain(events);
     let seen = SEEN.lock().unwrap();
     all.chain(refusals.map(str::to_owned)).filter(|word| !seen.contains(word)).collect()
@@ -221,6 +223,9 @@ impl Reference {
             *hold_released = self.held_for(&record).is_none();
         }
         let context = self.context(&record, principal);
+        if let Command::Recover(recover) = &mut command {
+            recover.fingerprint = assess(&record, &context).fingerprint;
+        }
         let decision = decide::decide(&record, &command, &context);
         self.carry_out(key, decision, &context, false)
     }

@@ -8,8 +8,8 @@ mod transport;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actonce::config::{AdapterPolicy, Network};
 use actonce::config::Secret;
+use actonce::config::{AdapterPolicy, Network};
 use actonce::domain::adapter::{AdapterAnswer, NoAnswer, Question};
 use actonce::domain::ids::Tenant;
 use actonce::domain::record::Record;

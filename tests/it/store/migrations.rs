@@ -7,6 +7,20 @@ use super::bed::Bed;
 use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
+/// Every table of both backends.
+const TABLES: [&str; 10] = [
+    "entries",
+    "open_effects",
+    "tools",
+    "tool_revisions",
+    "tool_secrets",
+    "alias_keys",
+    "recovery_executions",
+    "recovery_receipts",
+    "recovery_claims",
+    "_sqlx_migrations",
+];
+
 both_stores!(
     migrating_again_changes_nothing,
     processes_that_start_together_migrate_once,
@@ -45,7 +59,7 @@ async fn migrating_again_changes_nothing(store: StoreUnderTest) {
 async fn processes_that_start_together_migrate_once(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     // Back to nothing, as it is before the first start.
-    for table in ["entries", "open_effects", "tools", "tool_revisions", "tool_secrets", "_sqlx_migrations"] {
+    for table in TABLES {
         bed.execute(&format!("DROP TABLE {table}")).await;
     }
     if bed.is_sqlite() {
@@ -93,7 +107,7 @@ async fn an_unknown_or_unfinished_migration_is_refused(store: StoreUnderTest) {
 
 async fn a_database_that_is_behind_is_refused_unless_it_is_migrated(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
-    for table in ["entries", "open_effects", "tools", "tool_revisions", "tool_secrets", "_sqlx_migrations"] {
+    for table in TABLES {
         bed.execute(&format!("DROP TABLE {table}")).await;
     }
     if bed.is_sqlite() {
@@ -109,7 +123,7 @@ async fn a_database_that_is_behind_is_refused_unless_it_is_migrated(store: Store
 
 async fn a_foreign_database_is_refused_and_left_alone(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
-    for table in ["entries", "open_effects", "tools", "tool_revisions", "tool_secrets", "_sqlx_migrations"] {
+    for table in TABLES {
         bed.execute(&format!("DROP TABLE {table}")).await;
     }
     bed.execute("CREATE TABLE entries (a integer); INSERT INTO entries VALUES (7)").await;

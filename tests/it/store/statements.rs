@@ -13,14 +13,18 @@ async fn every_statement_prepares(store: StoreUnderTest) {
     let url = bed.url();
     if bed.is_sqlite() {
         let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        for (name, statement) in sqlite::sql::ALL.iter().chain(sqlite::sql::operators::ALL) {
+        for (name, statement) in
+            sqlite::sql::ALL.iter().chain(sqlite::sql::operators::ALL).chain(sqlite::sql::recovery::ALL)
+        {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
         }
         connection.close().await.unwrap();
     } else {
         let mut connection = PgConnection::connect(&url).await.unwrap();
-        for (name, statement) in postgres::sql::ALL.iter().chain(postgres::sql::operators::ALL) {
+        for (name, statement) in
+            postgres::sql::ALL.iter().chain(postgres::sql::operators::ALL).chain(postgres::sql::recovery::ALL)
+        {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
         }

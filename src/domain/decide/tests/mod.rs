@@ -10,6 +10,7 @@ mod laws;
 mod properties;
 mod receipts;
 mod reconciliation;
+mod recovery;
 mod scene;
 mod starts;
 mod table;
