@@ -7,6 +7,7 @@ pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod ports;
+pub mod seal;
 pub mod tools;
 pub mod worker;
 
