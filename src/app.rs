@@ -22,6 +22,7 @@ use crate::engine::{AdHocTools, Engine};
 use crate::http;
 use crate::http::state::{Bounds, Shared};
 use crate::service::Service;
+use crate::service::inbound::NamedSecrets;
 use crate::service::keys::DataKey;
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
 use crate::store::{Backend, Store};
@@ -116,7 +117,9 @@ impl App {
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
         let data_key = DataKey::new(*config.data_key.expose());
-        let service = Arc::new(Service::new(engine, data_key, stopping.clone()));
+        let secrets = config.named_secrets.iter().map(|(name, secret)| (name.clone(), secret.expose().clone()));
+        let service =
+            Arc::new(Service::new(engine, data_key, stopping.clone()).with_secrets(NamedSecrets::new(secrets)));
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
         for lane in loops {
@@ -251,12 +254,13 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// Starts a background loop that is begun again if it panics.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, principal: &Name, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, Name, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
-    let loops: [(&'static str, Loop); 5] = [
+    let loops: [(&'static str, Loop); 6] = [
         ("sweep", |service, principal, stop| service.run_sweep(principal, stop).boxed()),
         ("clock", |service, _, stop| service.run_clock(stop).boxed()),
         ("waiters", |service, _, stop| service.run_waiter_poll(stop).boxed()),
         ("announcer", |service, _, stop| service.run_announcer(stop).boxed()),
         ("listener", |service, _, stop| service.run_listener(stop).boxed()),
+        ("receipts", |service, _, stop| service.run_receipts(stop).boxed()),
     ];
     for (name, begin) in loops {
         let (service, principal, stop) = (Arc::clone(service), principal.clone(), stop.clone());

@@ -144,6 +144,11 @@ impl Section {
         }
     }
 
+    /// The keys that are left in this table.
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.table.keys().cloned().collect()
+    }
+
     /// A list of tables.
     pub(super) fn sections(&mut self, key: &str, problems: &mut Problems) -> Vec<Self> {
         let items = match self.table.remove(key) {

@@ -13,7 +13,7 @@ mod tests;
 pub mod token;
 mod values;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -122,6 +122,8 @@ pub struct Config {
     pub data_key: Secret<[u8; 32]>,
     /// The alias keyring, the active key first; may be empty.
     pub alias_keys: Vec<AliasKey>,
+    /// Secrets that registrations name (`secret_ref`).
+    pub named_secrets: BTreeMap<String, Secret<String>>,
     /// Who may use tools that aren't registered.
     pub ad_hoc_tools: AdHocTools,
     /// Where adapters may be.
@@ -176,6 +178,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
     let data_key = secrets::data_key(args, environment, &mut file, problems);
     let alias_keys = secrets::aliases(environment, &mut file, problems);
+    let named_secrets = secrets::named(&mut file, problems);
     let section = file.section("auth", problems);
     let tokens = keys::tokens(&args.auth, environment, section, if dev { DEV_NAME } else { NAME }, problems);
     file.finish(problems);
@@ -199,6 +202,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
         auth,
         data_key,
         alias_keys,
+        named_secrets,
         ad_hoc_tools,
         adapters,
         request_timeout: tuning.request_timeout,

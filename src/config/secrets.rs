@@ -1,6 +1,6 @@
 //! The keys of the service itself, and those that `--dev` makes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use super::keys::Tokens;
 use super::secret::Secret;
 use super::{dev, values};
 use crate::auth::{self, Algorithm, Key};
+use crate::domain::ids::Name;
 use crate::limits;
 
 /// A 32-byte key given as text, or as a file with that text.
@@ -78,6 +79,20 @@ fn alias_id(text: &str) -> Result<String, &'static str> {
     } else {
         Err("must have ids of 1 to 32 letters, digits, - and _")
     }
+}
+
+/// Secrets that registrations name: the table `secrets`, a text for each name.
+pub(super) fn named(file: &mut Section, problems: &mut Problems) -> BTreeMap<String, Secret<String>> {
+    let mut section = file.section("secrets", problems);
+    let mut secrets = BTreeMap::new();
+    for name in section.keys() {
+        match section.text(&name, problems) {
+            Some(given) if Name::new(&name).is_ok() => drop(secrets.insert(name, given.text)),
+            Some(_) => section.problem("must have names of 1 to 256 bytes", problems),
+            None => {}
+        }
+    }
+    secrets
 }
 
 /// The data key.

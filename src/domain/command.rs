@@ -237,6 +237,13 @@ pub enum Command {
     },
     /// An operator's decision.
     Resolve(Resolve),
+    /// A receipt from outside that may not settle the effect as it is now.
+    Evidence {
+        /// The receipt.
+        receipt: CheckedReceipt,
+        /// Digest over what it says, so that a repeat is known.
+        digest: Sha256Digest,
+    },
 }
 
 impl Report {

@@ -57,6 +57,7 @@ impl Modify for Bearer {
         (name = "effects", description = "Reading"),
         (name = "approvals", description = "Decisions of people"),
         (name = "tools", description = "Registered kinds of operation"),
+        (name = "receipts", description = "Vendors' webhooks: their sources, their delivery, their quarantine"),
         (name = "service", description = "The service itself"),
     ),
     components(schemas(crate::domain::fault::Fault), responses(

@@ -9,6 +9,7 @@ pub mod error;
 pub mod migrate;
 pub mod open;
 pub mod postgres;
+pub mod receipts;
 pub mod rows;
 pub mod sqlite;
 
@@ -23,6 +24,7 @@ use crate::domain::time::Timestamp;
 
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
+pub use receipts::ReceiptStore;
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -167,7 +169,7 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store: Send + Sync + std::fmt::Debug {
+pub trait Store: ReceiptStore + Send + Sync + std::fmt::Debug {
     /// Which backend.
     fn backend(&self) -> Backend;
 

@@ -8,6 +8,7 @@ mod cancel;
 mod claim;
 mod evidence;
 mod expire;
+mod inbound;
 mod outcome;
 mod propose;
 mod reconcile;
@@ -27,6 +28,7 @@ use super::state::{Directive, State};
 use super::time::Timestamp;
 use super::tool::{AuthorizationMode, Tool};
 
+pub use inbound::{Standing, standing};
 pub use propose::{intent_of, propose, reused_parts};
 
 /// What a decision may look at besides the record.
@@ -142,6 +144,7 @@ pub fn decide(record: &Record, command: &Command, context: &Context) -> Decision
             reconcile::settle(record, *admitted_revision, request_digest, finding, context)
         }
         Command::Resolve(resolve) => resolve::resolve(record, resolve, context),
+        Command::Evidence { receipt, digest } => inbound::keep(record, receipt, digest, context),
     }
 }
 

@@ -8,4 +8,7 @@ pub mod intents;
 pub mod lists;
 pub mod meta;
 pub mod outcomes;
+pub mod quarantine;
+pub mod receipts;
+pub mod sources;
 pub mod tools;

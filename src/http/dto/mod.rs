@@ -3,6 +3,7 @@
 pub mod effect;
 pub mod intent;
 pub mod outcome;
+pub mod receipts;
 pub mod tool;
 
 use serde::Deserialize;

@@ -3,6 +3,8 @@
 mod commit;
 mod listen;
 mod query;
+mod receipts;
+pub mod receipts_sql;
 mod single;
 pub mod sql;
 mod tools;

@@ -9,6 +9,8 @@ mod commit;
 mod connect;
 mod plan;
 mod query;
+mod receipts;
+pub mod receipts_sql;
 mod record;
 pub mod sql;
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod lists;
 mod mended;
 mod outcomes;
 mod reads;
+mod receipts;
 mod replicas;
 mod restart;
 mod results;

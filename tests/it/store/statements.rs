@@ -13,14 +13,14 @@ async fn every_statement_prepares(store: StoreUnderTest) {
     let url = bed.url();
     if bed.is_sqlite() {
         let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        for (name, statement) in sqlite::sql::ALL {
+        for (name, statement) in sqlite::sql::ALL.iter().chain(sqlite::receipts_sql::ALL) {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
         }
         connection.close().await.unwrap();
     } else {
         let mut connection = PgConnection::connect(&url).await.unwrap();
-        for (name, statement) in postgres::sql::ALL {
+        for (name, statement) in postgres::sql::ALL.iter().chain(postgres::receipts_sql::ALL) {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
         }
@@ -30,13 +30,17 @@ async fn every_statement_prepares(store: StoreUnderTest) {
 
 #[test]
 fn every_statement_of_postgres_is_listed_once() {
-    let source = include_str!("../../../src/store/postgres/sql.rs");
+    listed_once(include_str!("../../../src/store/postgres/sql.rs"), postgres::sql::ALL);
+    listed_once(include_str!("../../../src/store/postgres/receipts_sql.rs"), postgres::receipts_sql::ALL);
+}
+
+fn listed_once(source: &str, all: &[(&str, &str)]) {
     let constants = source.matches("\npub(super) const ").count();
-    let mut names: Vec<&str> = postgres::sql::ALL.iter().map(|(name, _)| *name).collect();
+    let mut names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!((names.len(), postgres::sql::ALL.len()), (constants, constants));
-    for (name, statement) in postgres::sql::ALL {
+    assert_eq!((names.len(), all.len()), (constants, constants));
+    for (name, statement) in all {
         assert!(source.contains(&format!("const {name}: &str")), "{name}");
         let highest = (1..=30).rev().find(|number| statement.contains(&format!("${number}"))).unwrap_or(0);
         assert!((1..=highest).all(|number| statement.contains(&format!("${number}"))), "{name}: a gap");

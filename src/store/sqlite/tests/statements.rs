@@ -6,24 +6,28 @@ use super::*;
 async fn every_statement_prepares() {
     let bed = bed().await;
     let mut lent = bed.store.writer.lend().await.unwrap();
-    for (name, statement) in sql::ALL {
+    for (name, statement) in sql::ALL.iter().chain(receipts_sql::ALL) {
         assert!(lent.connection.prepare(statement.into_sql_str()).await.is_ok(), "{name}");
     }
 }
 
 #[test]
 fn every_statement_is_listed_once() {
-    let source = include_str!("../sql.rs");
+    listed_once(include_str!("../sql.rs"), sql::ALL);
+    listed_once(include_str!("../receipts_sql.rs"), receipts_sql::ALL);
+}
+
+fn listed_once(source: &str, all: &[(&str, &str)]) {
     let constants = source.matches("\npub const ").count() - 1;
-    let mut names: Vec<_> = sql::ALL.iter().map(|(name, _)| name).collect();
+    let mut names: Vec<_> = all.iter().map(|(name, _)| name).collect();
     names.sort();
     names.dedup();
-    assert_eq!((names.len(), sql::ALL.len()), (constants, constants));
+    assert_eq!((names.len(), all.len()), (constants, constants));
     // The driver counts parameters by position where numbers are skipped.
-    for (name, script) in sql::ALL {
+    for (name, script) in all {
         for statement in script.split(';') {
             let used = |number: usize| statement.contains(&format!("?{number}"));
-            let highest = (1..=9).rev().find(|number| used(*number)).unwrap_or(0);
+            let highest = (1..=11).rev().find(|number| used(*number)).unwrap_or(0);
             assert!((1..=highest).all(used), "{name}");
         }
     }
@@ -37,7 +41,7 @@ async fn statements_search_by_index() {
     /// Few effects are contradicted, and few are open.
     const SORTS: &[&str] = &["WALK_CONTRADICTED"];
     let bed = bed().await;
-    for (name, script) in sql::ALL {
+    for (name, script) in sql::ALL.iter().chain(receipts_sql::ALL) {
         let no_plan = ["BEGIN", "COMMIT", "ROLLBACK", "PRAGMA"];
         let has_plan = |statement: &&str| !no_plan.iter().any(|word| statement.trim().starts_with(word));
         for statement in script.split(';').filter(has_plan) {
