@@ -33,8 +33,8 @@ pub fn standing(life: &Life, receipt: &CheckedReceipt, digest: &Sha256Digest) ->
     }
     match life.state {
         State::Dispatched | State::OutcomeUnknown => Standing::Settles,
-        // Where a receipt was accepted before, a second one excludes it or adds to it: a person decides.
-        State::ManualReview if life.receipt.is_none() => Standing::Settles,
+        // Where a receipt was accepted before, or evidence excludes itself, one more is for a person to weigh.
+        State::ManualReview if life.receipt.is_none() && !life.contradicted => Standing::Settles,
         _ => Standing::Evidence,
     }
 }

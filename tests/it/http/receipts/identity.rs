@@ -149,8 +149,7 @@ async fn bodies_that_readers_disagree_about_are_refused(store: StoreUnderTest) {
     }
     let nested = good.replace("\"re_1\"", &deep);
     vendor.send(&nested).await.problem(400, "invalid-request");
-    let bytes = vendor.call(&good).header("content-type", "text/plain").send().await;
-    bytes.problem(415, "unsupported-media-type");
+    vendor.signed(&good).bytes(good.as_bytes()).send().await.problem(415, "unsupported-media-type");
     assert!(waiting(&api).await.is_empty());
     assert_eq!(api.get("op").await.state("outcome_unknown").revision(), 2);
 }

@@ -81,6 +81,11 @@ impl Vendor {
     }
 
     pub(crate) fn call(&self, body: &str) -> crate::support::api::Call {
+        self.signed(body).text(body)
+    }
+
+    /// A call with the signature of a body, and no body yet.
+    pub(crate) fn signed(&self, body: &str) -> crate::support::api::Call {
         let (id, at) = (unique("msg"), time::unix_seconds().to_string());
         let mac = Hmac::<Sha256>::new_from_slice(&self.secret).unwrap().chain_update(format!("{id}.{at}.{body}"));
         let signature = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
@@ -89,7 +94,6 @@ impl Vendor {
             .header("webhook-id", &id)
             .header("webhook-timestamp", &at)
             .header("webhook-signature", &signature)
-            .text(body)
     }
 
     pub(crate) async fn told(&self, body: &Value, disposition: &str) {

@@ -138,5 +138,11 @@ async fn a_receipt_about_what_was_never_dispatched_stops_it(store: StoreUnderTes
     vendor.told(&event("op", "re_1", "succeeded"), "evidence").await;
     let review = api.get("op").await.state("manual_review").directive("review");
     assert_eq!(review.str("/review_reason"), "contradiction");
+    // Evidence that excludes itself is not outvoted by one more piece of it.
+    for (receipt, status) in [("re_1", "succeeded"), ("re_2", "failed")] {
+        let told = if receipt == "re_1" { "known" } else { "evidence" };
+        vendor.told(&event("op", receipt, status), told).await;
+        api.get("op").await.state("manual_review");
+    }
     api.dispatch("op", &bodies::claim()).await.expect(200).directive("review");
 }

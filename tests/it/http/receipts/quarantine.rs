@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::{event, reasons, until_state, vendor, waiting};
-use crate::http::TOOL;
 use crate::scenarios::sql;
 use crate::support::{Api, Options, StoreUnderTest, bodies, both_stores};
 
@@ -108,5 +107,4 @@ async fn what_is_delivered_stands_in_no_log(store: StoreUnderTest) {
             assert!(!text.contains(secret), "{secret} in a log or metric");
         }
     }
-    api.put_tool(TOOL, &json!({ "effect": "external" })).await.expect(200);
 }
