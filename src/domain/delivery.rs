@@ -288,7 +288,9 @@ mod tests {
     fn what_is_not_there_is_not_guessed() {
         let none = serde_json::json!({});
         let with = |pointer: &str, value: &str| {
-            let mut body: serde_json::Value = serde_json::from_str(BODY).unwrap();
+            // A generic value would round the id.
+            let body = BODY.replace("12345678901234567890123", "\"re_1\"");
+            let mut body: serde_json::Value = serde_json::from_str(&body).unwrap();
             *body.pointer_mut(pointer).unwrap() = serde_json::from_str(value).unwrap();
             body.to_string()
         };
