@@ -140,7 +140,8 @@ impl App {
         let keyring = keyring(config);
         register_keys(store.as_ref(), config, keyring.as_ref()).await?;
         let outbound = Outbound::new(config.adapters.clone())?;
-        let secrets = Arc::new(tool_secrets(config, &store, &engine));
+        let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
+        let secrets = Arc::new(tool_secrets(config, &store, &engine, &sealer));
         let adapters = Arc::new(OutboundAdapters::new(outbound, Arc::clone(&secrets) as _, Arc::clone(&engine) as _));
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
         let service = Arc::new(Service::new(Parts {
@@ -149,6 +150,7 @@ impl App {
             keyring,
             adapters,
             secrets,
+            sealer,
             principal: principal.clone(),
             tasks: tasks.clone(),
             stopping: stopping.clone(),
@@ -282,10 +284,9 @@ fn keyring(config: &Config) -> Option<Keyring> {
     Keyring::new(config.alias_keys.iter().map(|key| (key.id.clone(), *key.key.expose())).collect())
 }
 
-fn tool_secrets(config: &Config, store: &Arc<dyn Store>, engine: &Arc<Engine>) -> ToolSecrets {
+fn tool_secrets(config: &Config, store: &Arc<dyn Store>, engine: &Arc<Engine>, sealer: &Arc<Sealer>) -> ToolSecrets {
     let named = config.named_secrets.iter().map(|(key, values)| (key.clone(), values.to_vec()));
-    let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
-    ToolSecrets::new(Arc::clone(store), sealer, Arc::clone(engine) as _, named.collect())
+    ToolSecrets::new(Arc::clone(store), Arc::clone(sealer), Arc::clone(engine) as _, named.collect())
 }
 
 fn ad_hoc(tools: &config::AdHocTools) -> AdHocTools {
@@ -310,12 +311,13 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// Starts a background loop that is begun again if it panics.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
-    let loops: [(&'static str, Loop); 5] = [
+    let loops: [(&'static str, Loop); 6] = [
         ("sweep", |service, stop| service.run_sweep(stop).boxed()),
         ("clock", |service, stop| service.run_clock(stop).boxed()),
         ("waiters", |service, stop| service.run_waiter_poll(stop).boxed()),
         ("announcer", |service, stop| service.run_announcer(stop).boxed()),
         ("listener", |service, stop| service.run_listener(stop).boxed()),
+        ("receipts", |service, stop| service.run_receipts(stop).boxed()),
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());

@@ -183,3 +183,41 @@ pub const TEMPLATE_BODY_BYTES: usize = 64 * 1024;
 pub const FILLED_URL_BYTES: usize = 8 * 1024;
 /// Most fields that a rule puts into `structured`.
 pub const STRUCTURED_FIELDS: usize = 32;
+/// Most receipt sources of a tenant.
+pub const RECEIPT_SOURCES: usize = 100;
+/// Longest name of a receipt source: `source:NAME` is the principal that it acts under.
+pub const RECEIPT_SOURCE_NAME_BYTES: usize = 128;
+/// Largest registration of a receipt source, as stored.
+pub const RECEIPT_SOURCE_BYTES: usize = 16 * 1024;
+/// Most secrets of a receipt source: the one in use and the one that it replaces.
+pub const RECEIPT_SECRETS: usize = 2;
+/// Shortest secret of a receipt source.
+pub const RECEIPT_SECRET_MIN_BYTES: usize = 16;
+/// Longest secret of a receipt source.
+pub const RECEIPT_SECRET_MAX_BYTES: usize = 256;
+/// Most tools whose effects one receipt source may settle.
+pub const RECEIPT_SOURCE_TOOLS: usize = 32;
+/// Most values that a filter or a mapping of a receipt source lists.
+pub const RECEIPT_SOURCE_VALUES: usize = 64;
+/// Longest JSON pointer, template, prefix or header name of a receipt source.
+pub const RECEIPT_SOURCE_TEXT_BYTES: usize = 256;
+/// Most steps of a JSON pointer of a receipt source.
+pub const RECEIPT_POINTER_STEPS: usize = 16;
+/// Largest body of an inbound receipt.
+pub const INBOUND_BODY_BYTES: usize = 256 * 1024;
+/// Most signatures of one delivery that are looked at.
+pub const INBOUND_SIGNATURES: usize = 16;
+/// How far a delivery's timestamp may be from the database's time, where the source does not say.
+pub const INBOUND_TOLERANCE_DEFAULT_SECONDS: u32 = 300;
+/// The farthest that a source may allow.
+pub const INBOUND_TOLERANCE_MAX_SECONDS: u32 = 3600;
+/// Most deliveries of a tenant that wait in quarantine; more are refused with `capacity`.
+pub const QUARANTINE_ROWS: u32 = 1_000;
+/// Most decided deliveries of a tenant that are remembered, so that a repeat is known.
+pub const QUARANTINE_DECIDED: u32 = 1_000;
+/// Largest body that waits in quarantine; a larger one that can't be applied at once is refused.
+pub const QUARANTINE_BODY_BYTES: usize = 64 * 1024;
+/// How long a delivery stays in quarantine.
+pub const QUARANTINE_DAYS: u32 = 30;
+/// Times that a delivery in quarantine is tried again by itself.
+pub const QUARANTINE_TRIES: u32 = 200;

@@ -30,3 +30,13 @@ pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
 pub fn service_principal() -> Result<Name, NameFault> {
     Name::new("actonce")
 }
+
+/// How the principals begin under which receipt sources act. No token can have one: see `auth`.
+pub const SOURCE_PRINCIPAL_PREFIX: &str = "source:";
+
+/// Whether the service keeps a principal for itself or for its receipt sources.
+#[must_use]
+pub fn is_reserved_principal(name: &Name) -> bool {
+    let is_service = service_principal().is_ok_and(|service| service == *name);
+    is_service || name.as_str().starts_with(SOURCE_PRINCIPAL_PREFIX)
+}

@@ -102,7 +102,7 @@ pub(super) fn verify(key: &Key, rules: &ClaimRules, token: &str, now: u64) -> Re
     let tenant = Tenant::new(text(&claims, &rules.tenant_claim)?).map_err(|_| AuthError::BadClaims)?;
     let subject = Name::new(text(&claims, "sub")?).map_err(|_| AuthError::BadClaims)?;
     // The service writes its own doings under this name; nobody may pass for it.
-    if support::service_principal().is_ok_and(|service| service == subject) {
+    if support::is_reserved_principal(&subject) {
         return Err(AuthError::BadClaims);
     }
     Ok(Verified { principal: Principal { tenant, subject, scopes: rules.scopes(&claims)? }, valid_until })
@@ -170,7 +170,7 @@ pub fn mint(key: &SigningKey, rules: &ClaimRules, grant: &Grant) -> Result<Strin
 }
 
 pub(super) fn mint_at(key: &SigningKey, rules: &ClaimRules, grant: &Grant, now: u64) -> Result<String, MintError> {
-    if support::service_principal().is_ok_and(|service| service == grant.subject) {
+    if support::is_reserved_principal(&grant.subject) {
         return Err(MintError::ReservedSubject);
     }
     if grant.expires_in_seconds == 0 || grant.expires_in_seconds > limits::TOKEN_LIFETIME_MAX_SECONDS {

@@ -249,6 +249,13 @@ pub enum Command {
     Resolve(Resolve),
     /// One item of a recovery execution.
     Recover(Box<Recover>),
+    /// A receipt from outside that may not settle the effect as it is now.
+    Evidence {
+        /// The receipt.
+        receipt: CheckedReceipt,
+        /// Digest over what it says, so that a repeat is known.
+        digest: Sha256Digest,
+    },
 }
 
 impl Report {

@@ -35,6 +35,16 @@ impl From<ServiceError> for Problem {
                 ProblemType::AliasesUnavailable,
                 "No alias keyring is configured (`ACTONCE_ALIAS_KEYS`), so there are no aliases. Nothing was changed.",
             ),
+            ServiceError::StaleSource { found } => {
+                Self::new(ProblemType::StaleRevision, "The receipt source has another revision.")
+                    .with("found", serde_json::json!({ "revision": found }))
+            }
+            ServiceError::BadSignature => {
+                Self::new(ProblemType::Unauthenticated, "Send a delivery that its source has signed, or a valid token.")
+            }
+            ServiceError::TooLarge { reason, limit_bytes } => {
+                Self::new(ProblemType::TooLarge, sentence(reason)).with("limit_bytes", limit_bytes)
+            }
             ServiceError::Capacity(reason) => {
                 tracing::warn!(reason, "refused for capacity");
                 Self::new(ProblemType::Capacity, sentence(reason)).with("retry_after_seconds", RETRY_SECONDS)

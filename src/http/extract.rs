@@ -63,6 +63,35 @@ impl FromRequestParts<AppState> for Caller {
     }
 }
 
+/// A caller where there is a bearer token, and nobody where there is none.
+#[derive(Debug, Clone)]
+pub struct OptionalCaller(pub Option<Caller>);
+
+impl FromRequestParts<AppState> for OptionalCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let value = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let scheme = value.and_then(|value| value.split(' ').next());
+        if scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer")) {
+            return Caller::from_request_parts(parts, state).await.map(|caller| Self(Some(caller)));
+        }
+        Ok(Self(None))
+    }
+}
+
+/// A body that says it is JSON, as the bytes that came: what is signed is read later.
+#[derive(Debug, Clone)]
+pub struct SignedBody(pub Bytes);
+
+impl FromRequest<AppState> for SignedBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &AppState) -> Result<Self, Problem> {
+        read_json(request, limits::INBOUND_BODY_BYTES).await.map(Self)
+    }
+}
+
 /// The path parameters in order, percent-decoded: operation ids, runs, tools and the like.
 #[derive(Debug, Clone)]
 pub struct PathNames<const N: usize>(pub [Name; N]);

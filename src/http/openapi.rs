@@ -59,6 +59,7 @@ impl Modify for Bearer {
         (name = "operators", description = "Work for people: the queue, and decisions with evidence"),
         (name = "tools", description = "Registered kinds of operation"),
         (name = "recovery", description = "Incomplete work: the sweep at start, plans and their executions"),
+        (name = "receipts", description = "Vendors' webhooks: their sources, their delivery, their quarantine"),
         (name = "service", description = "The service itself"),
     ),
     components(schemas(crate::domain::fault::Fault), responses(

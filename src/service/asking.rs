@@ -179,7 +179,10 @@ impl Service {
         };
         if let (false, Some(open)) = (admitted.answer.replayed, admitted.record.life.reconciliation.clone()) {
             let question = Question::Lookup;
-            self.begin_call(Ask { admitted: Arc::clone(&admitted.record), open, tool, question, receipt: None }, permit);
+            self.begin_call(
+                Ask { admitted: Arc::clone(&admitted.record), open, tool, question, receipt: None },
+                permit,
+            );
         }
         Ok(Done::Moved)
     }

@@ -44,6 +44,23 @@ pub enum ServiceError {
     /// Aliases are asked for, and no keyring is configured.
     #[error("no alias keyring")]
     NoKeyring,
+    /// The receipt source was changed by somebody else.
+    #[error("stale source revision {found}")]
+    StaleSource {
+        /// The revision found.
+        found: u32,
+    },
+    /// No such receipt source, or a delivery that it did not sign: nobody is told which.
+    #[error("no good signature")]
+    BadSignature,
+    /// More than can be kept.
+    #[error("too large: {reason}")]
+    TooLarge {
+        /// What is.
+        reason: &'static str,
+        /// The bound.
+        limit_bytes: usize,
+    },
     /// A queue or a bound is full.
     #[error("capacity: {0}")]
     Capacity(&'static str),

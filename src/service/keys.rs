@@ -7,7 +7,16 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use crate::domain::ids::{Name, Tenant, prefix};
+use uuid::Uuid;
+
+use crate::domain::ids::{EffectKey, Name, Tenant, prefix};
+
+/// How a downstream key begins.
+const DOWNSTREAM_KEY_PREFIX: &str = "ao1_";
+/// What a downstream key has behind that: 32 bytes in base64.
+const DOWNSTREAM_KEY_DIGITS: usize = 43;
+/// What stands before the key in a marker.
+const MARKER_PREFIX: &str = "actonce:";
 
 /// The key of this deployment: 32 secret bytes.
 #[derive(Clone)]
@@ -38,10 +47,38 @@ impl DataKey {
 
     /// The key that a client sends downstream: derived from tenant and operation id, so that it is
     /// the same on every attempt. It is kept with the effect and survives a change of this key.
+    ///
+    /// It holds 128 bits that nobody can guess, and behind a pad that takes the data key the effect's
+    /// own id: who is told the key by a vendor finds the effect without an index (see
+    /// [`Self::effect_of_key`]).
     #[must_use]
     pub fn idempotency_key(&self, tenant: &Tenant, operation_id: &Name) -> Box<str> {
         let tag = self.tag("actonce downstream key v1", &[tenant.as_str(), operation_id.as_str()]);
-        format!("ao1_{}", URL_SAFE_NO_PAD.encode(tag)).into()
+        let mut bytes = [0_u8; 32];
+        bytes[16..].copy_from_slice(&tag[..16]);
+        let effect = EffectKey::of(tenant, operation_id).effect;
+        let hidden = self.pad(&bytes[16..], *effect.as_bytes());
+        bytes[..16].copy_from_slice(&hidden);
+        format!("{DOWNSTREAM_KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)).into()
+    }
+
+    /// Where the effect with this downstream key would be. Only a hint: the key has to be compared with
+    /// the one that the effect keeps.
+    #[must_use]
+    pub fn effect_of_key(&self, tenant: &Tenant, key: &str) -> Option<EffectKey> {
+        let bytes = URL_SAFE_NO_PAD.decode(key.strip_prefix(DOWNSTREAM_KEY_PREFIX)?).ok()?;
+        let (hidden, tag) = bytes.split_at_checked(16)?;
+        let hidden: [u8; 16] = hidden.try_into().ok()?;
+        (tag.len() == 16).then(|| EffectKey { tenant: tenant.clone(), effect: Uuid::from_bytes(self.pad(tag, hidden)) })
+    }
+
+    /// Hides 16 bytes, or shows them again.
+    fn pad(&self, tag: &[u8], mut bytes: [u8; 16]) -> [u8; 16] {
+        let pad = self.tag("actonce downstream key pad v1", &[&hex::encode(tag)]);
+        for (byte, pad) in bytes.iter_mut().zip(pad) {
+            *byte ^= pad;
+        }
+        bytes
     }
 
     /// Seals a cursor for one tenant and one filter.
@@ -67,7 +104,29 @@ impl DataKey {
 /// Hidden text to embed in what a tool creates, so that a lookup can find it (protocol §4).
 #[must_use]
 pub fn marker(idempotency_key: &str) -> String {
-    format!("<!-- actonce:{idempotency_key} -->")
+    format!("<!-- {MARKER_PREFIX}{idempotency_key} -->")
+}
+
+/// The downstream key of the marker in a text; `None` where there is none, or where several name
+/// different keys: nobody can say which one is meant.
+#[must_use]
+pub fn marked_key(text: &str) -> Option<&str> {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let mut found = None;
+    for (at, _) in text.match_indices(MARKER_PREFIX) {
+        let rest = text.get(at.saturating_add(MARKER_PREFIX.len())..)?;
+        let Some(digits) = rest.strip_prefix(DOWNSTREAM_KEY_PREFIX) else { continue };
+        let length = digits.bytes().take_while(is_digit).count();
+        if length != DOWNSTREAM_KEY_DIGITS {
+            continue;
+        }
+        let key = rest.get(..length.saturating_add(DOWNSTREAM_KEY_PREFIX.len()))?;
+        if found.is_some_and(|other| other != key) {
+            return None;
+        }
+        found = Some(key);
+    }
+    found
 }
 
 #[cfg(test)]
@@ -85,5 +144,31 @@ mod tests {
         let operation = Name::new("op").unwrap();
         assert_eq!(key.idempotency_key(&a, &operation), key.idempotency_key(&a, &operation));
         assert_ne!(key.idempotency_key(&a, &operation), key.idempotency_key(&b, &operation));
+    }
+
+    #[test]
+    fn a_downstream_key_leads_to_its_effect_and_shows_it_to_nobody_else() {
+        let key = DataKey::new([7; 32]);
+        let (tenant, operation) = (Tenant::new("a").unwrap(), Name::new("op").unwrap());
+        let sent = key.idempotency_key(&tenant, &operation);
+        let effect = EffectKey::of(&tenant, &operation);
+        assert_eq!(key.effect_of_key(&tenant, &sent), Some(effect.clone()));
+        assert_ne!(DataKey::new([8; 32]).effect_of_key(&tenant, &sent), Some(effect.clone()));
+        let bytes = URL_SAFE_NO_PAD.decode(&sent[4..]).unwrap();
+        assert!(!bytes.windows(16).any(|window| window == effect.effect.as_bytes()));
+        for nonsense in ["", "ao1_", "ao1_AAAA", "ao2_", "x"] {
+            assert_eq!(key.effect_of_key(&tenant, nonsense), None);
+        }
+    }
+
+    #[test]
+    fn a_marker_is_found_in_its_text_unless_two_differ() {
+        let key = DataKey::new([7; 32]);
+        let sent = |id: &str| key.idempotency_key(&Tenant::new("a").unwrap(), &Name::new(id).unwrap());
+        let (one, two) = (marker(&sent("1")), marker(&sent("2")));
+        assert_eq!(marked_key(&format!("Fixed it.\n{one}\n{one}")), Some(&*sent("1")));
+        assert_eq!(marked_key(&format!("{one}{two}")), None);
+        assert_eq!(marked_key("<!-- actonce:ao1_short --> actonce: actonce:ao1_"), None);
+        assert_eq!(marked_key(&format!("{}x", one.trim_end_matches(" -->"))), None);
     }
 }

@@ -7,6 +7,7 @@ pub mod dry_run;
 pub mod effects;
 pub mod error;
 pub mod evidence;
+pub mod inbound;
 pub mod journal;
 pub mod keys;
 pub mod lists;
@@ -19,6 +20,7 @@ mod reconciliation_history;
 pub mod recovery;
 pub mod seal;
 pub mod secrets;
+pub mod sources;
 pub mod tools;
 pub mod worker;
 
@@ -34,6 +36,8 @@ use asking::Asks;
 use keys::DataKey;
 use ports::Adapters;
 
+use inbound::Inbound;
+use seal::Sealer;
 use secrets::ToolSecrets;
 
 pub use error::ServiceError;
@@ -51,6 +55,8 @@ pub struct Service {
     tasks: TaskTracker,
     stopping: CancellationToken,
     startup: recovery::startup::Board,
+    sealer: Arc<Sealer>,
+    inbound: Inbound,
 }
 
 /// What the use cases are made with.
@@ -66,6 +72,8 @@ pub struct Parts {
     pub adapters: Arc<dyn Adapters>,
     /// Secrets of tools.
     pub secrets: Arc<ToolSecrets>,
+    /// Seals what must not be read in the database.
+    pub sealer: Arc<Sealer>,
     /// The name under which the service itself acts.
     pub principal: Name,
     /// Keeps what goes on after an answer.
@@ -78,7 +86,7 @@ impl Service {
     /// The use cases.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, data_key, keyring, adapters, secrets, principal, tasks, stopping } = parts;
+        let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping } = parts;
         Self {
             engine,
             data_key,
@@ -87,6 +95,8 @@ impl Service {
             secrets,
             asks: Asks::default(),
             startup: recovery::startup::Board::default(),
+            inbound: Inbound::default(),
+            sealer,
             principal,
             tasks,
             stopping,

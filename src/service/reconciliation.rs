@@ -238,7 +238,10 @@ impl Service {
             return self.settled(caller, &key, open.admitted_revision, settled).await;
         };
         let receipt = request.basis.receipt().cloned();
-        self.begin_call(Ask { admitted: Arc::clone(&admitted.record), open: open.clone(), tool, question, receipt }, permit);
+        self.begin_call(
+            Ask { admitted: Arc::clone(&admitted.record), open: open.clone(), tool, question, receipt },
+            permit,
+        );
         self.await_closing(caller, &key, &open, wait).await
     }
 

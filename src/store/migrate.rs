@@ -24,6 +24,7 @@ type Script = (i64, &'static str, &'static str);
 const SQLITE: &[Script] = &[
     (1, "effects", include_str!("../../migrations/sqlite/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/sqlite/0002_tool_secrets.sql")),
+    (3, "receipts", include_str!("../../migrations/sqlite/0003_receipts.sql")),
     (6, "recovery", include_str!("../../migrations/sqlite/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/sqlite/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
@@ -31,6 +32,7 @@ const SQLITE: &[Script] = &[
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/postgres/0002_tool_secrets.sql")),
+    (3, "receipts", include_str!("../../migrations/postgres/0003_receipts.sql")),
     (6, "recovery", include_str!("../../migrations/postgres/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
@@ -205,6 +207,8 @@ mod tests {
             matches!(&error, StoreError::Schema(text) if text.contains(&format!("schema {}", LATEST + 7))),
             "{error}"
         );
+        let schema = format!("schema {}", LATEST + 7);
+        assert!(matches!(&error, StoreError::Schema(text) if text.contains(&schema)), "{error}");
 
         let changed = AppliedMigration { version: 1, checksum: Cow::Borrowed(b"x") };
         let error = compare(&[changed], SQLITE).unwrap_err();

@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod open;
 pub mod operators;
 pub mod postgres;
+pub mod receipts;
 pub mod recovery;
 pub mod rows;
 pub mod secrets;
@@ -28,6 +29,7 @@ use crate::domain::time::Timestamp;
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
+pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
 pub use secrets::{SecretStore, ToolSecretRow};
 
@@ -177,7 +179,7 @@ pub enum ToolWritten {
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
 pub trait Store:
-    aliases::AliasKeyStore + SecretStore + OperatorStore + RecoveryStore + Send + Sync + std::fmt::Debug
+    aliases::AliasKeyStore + SecretStore + OperatorStore + RecoveryStore + ReceiptStore + Send + Sync + std::fmt::Debug
 {
     /// Which backend.
     fn backend(&self) -> Backend;

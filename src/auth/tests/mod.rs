@@ -103,6 +103,7 @@ async fn names_are_checked_and_the_services_own_is_refused() {
     assert_eq!(with(json!({"sub": "a\u{0}b"})).await, Err(AuthError::BadClaims));
     assert_eq!(with(json!({"sub": ""})).await, Err(AuthError::BadClaims));
     assert_eq!(with(json!({"sub": "actonce"})).await, Err(AuthError::BadClaims));
+    assert_eq!(with(json!({"sub": "source:vendor"})).await, Err(AuthError::BadClaims));
 }
 
 #[tokio::test]
@@ -245,8 +246,10 @@ async fn minting_has_its_rules_and_uses_the_wall_clock() {
     let token = mint(key, &rules(), &grant()).unwrap();
     assert!(verifier().await.authenticate(&token).await.is_ok());
     assert_ne!(token, mint(key, &rules(), &grant()).unwrap(), "no two tokens are the same");
-    let reserved = Grant { subject: Name::new("actonce").unwrap(), ..grant() };
-    assert_eq!(mint(key, &rules(), &reserved), Err(MintError::ReservedSubject));
+    for subject in ["actonce", "source:vendor"] {
+        let reserved = Grant { subject: Name::new(subject).unwrap(), ..grant() };
+        assert_eq!(mint(key, &rules(), &reserved), Err(MintError::ReservedSubject));
+    }
     for seconds in [0, limits::TOKEN_LIFETIME_MAX_SECONDS + 1] {
         let grant = Grant { expires_in_seconds: seconds, ..grant() };
         assert_eq!(mint(key, &rules(), &grant), Err(MintError::Lifetime));

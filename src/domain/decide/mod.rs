@@ -9,6 +9,7 @@ mod cancel;
 mod claim;
 mod evidence;
 mod expire;
+mod inbound;
 mod outcome;
 mod propose;
 mod reconcile;
@@ -29,6 +30,7 @@ use super::state::{Directive, State};
 use super::time::Timestamp;
 use super::tool::{AuthorizationMode, Tool};
 
+pub use inbound::{Standing, standing};
 pub use propose::{intent_of, propose, reused_parts};
 
 /// What a decision may look at besides the record.
@@ -143,6 +145,7 @@ pub fn decide(record: &Record, command: &Command, context: &Context) -> Decision
         }
         Command::Resolve(resolve) => resolve::resolve(record, resolve, context),
         Command::Recover(recover) => recover::recover(record, recover, context),
+        Command::Evidence { receipt, digest } => inbound::keep(record, receipt, digest, context),
     }
 }
 

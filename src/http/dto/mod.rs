@@ -5,6 +5,7 @@ pub mod effect;
 pub mod intent;
 pub mod outcome;
 pub mod queue;
+pub mod receipts;
 pub mod reconciliation;
 pub mod recovery;
 pub mod resolution;

@@ -5,6 +5,8 @@ mod commit;
 mod listen;
 mod operators;
 mod query;
+mod receipts;
+pub mod receipts_sql;
 mod recovery;
 mod secrets;
 mod single;

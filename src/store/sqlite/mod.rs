@@ -11,6 +11,8 @@ mod connect;
 mod operators;
 mod plan;
 mod query;
+mod receipts;
+pub mod receipts_sql;
 mod record;
 mod recovery;
 mod secrets;

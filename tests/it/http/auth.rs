@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use actonce::auth::Scope;
 use serde_json::{Value, json};
 
-use crate::http::{TOOL, external, granted, in_review};
+use crate::http::{TOOL, external, granted, in_review, receipts};
 use crate::support::api::{Answer, segment};
 use crate::support::contract::DOCUMENT;
 use crate::support::{Api, StoreUnderTest, bodies, both_stores, unique};
@@ -32,14 +32,15 @@ struct Operation {
     /// `None`: for everybody.
     scope: Option<Scope>,
     /// What stands for the parameter of the path.
-    name: &'static str,
+    name: String,
     body: Option<Value>,
     foreign: Foreign,
     success: u16,
 }
 
 impl Operation {
-    fn new(method: &'static str, path: &'static str, scope: Option<Scope>, name: &'static str) -> Self {
+    fn new(method: &'static str, path: &'static str, scope: Option<Scope>, name: &str) -> Self {
+        let name = name.to_owned();
         let foreign = if path.contains('{') { Foreign::NotFound } else { Foreign::Own };
         Self { method, path, scope, name, body: None, foreign, success: 200 }
     }
@@ -75,9 +76,18 @@ impl Operation {
 
 const EFFECT: &str = "/api/effects/{operation_id}";
 
+/// A delivery that names no operation.
+async fn quarantined(api: &Api, receipt_id: &str) -> String {
+    let body = bodies::set(receipts::event("", receipt_id, "succeeded"), "/data/metadata", json!({}));
+    api.post("/api/receipts/vendor", &body).await.expect(200);
+    receipts::waiting(api).await.last().unwrap()["id"].as_str().unwrap().to_owned()
+}
+
 /// Makes what the operations act on, and the table of operations.
 async fn table(api: &Api) -> Vec<Operation> {
     external(api).await;
+    receipts::put(api, "vendor", &json!({})).await;
+    receipts::doubtful(api, "doubtful").await;
     let approved = json!({ "effect": "external", "authorization": { "mode": "approval" } });
     api.put_tool("guarded", &approved).await.expect(201);
     let rules = json!([{ "when": "true", "verdict": "pending" }]);
@@ -103,7 +113,9 @@ async fn table(api: &Api) -> Vec<Operation> {
         bodies::resolution("d-bulk", "completed"),
         &json!({ "preview": preview.at("/preview"), "preview_id": preview.at("/preview_id") }),
     );
-    let resolve = Some(Scope::EffectsResolve);
+    let (attached, discarded) = (quarantined(api, "re_1").await, quarantined(api, "re_2").await);
+    receipts::put(api, "unused", &json!({})).await;
+    let attach = json!({ "operation_id": "doubtful", "expected_revision": 2, "reason": "because" });
     let (read, write) = (Some(Scope::EffectsRead), Some(Scope::EffectsWrite));
     let recovery = Some(Scope::RecoveryOperate);
     let plan = api.post("/api/recovery/plans", &json!({ "states": ["intent_recorded"] })).await.expect(200).json;
@@ -113,7 +125,9 @@ async fn table(api: &Api) -> Vec<Operation> {
     };
     api.post("/api/recovery/executions", &execution("done")).await.expect(200);
     let (approve, tools) = (Some(Scope::EffectsApprove), Some(Scope::ToolsWrite));
-    let on = |method, path, scope, name| Operation::new(method, path, scope, name);
+    let on = Operation::new;
+    let (resolve, bring) = (Some(Scope::EffectsResolve), Some(Scope::ReceiptsWrite));
+    let source = on("PUT", "/api/receipt-sources/{source}", tools, "vendor").body(receipts::spec(&json!({})));
     let put = on("PUT", "/api/tools/{name}", tools, TOOL).body(json!({ "effect": "external", "description": "new" }));
     vec![
         on("POST", "/api/intents", write, "").body(bodies::claiming("new", TOOL)).answers(201),
@@ -151,6 +165,15 @@ async fn table(api: &Api) -> Vec<Operation> {
             ..on("POST", "/api/recovery/executions", recovery, "").body(execution("new"))
         },
         on("GET", "/api/recovery/executions/{execution_id}", recovery, "done"),
+        on("POST", "/api/receipts/{source}", bring, "vendor").body(receipts::event("receipted", "re_77", "succeeded")),
+        on("GET", "/api/receipt-sources", read, ""),
+        on("GET", "/api/receipt-sources/{source}", read, "vendor"),
+        Operation { foreign: Foreign::Own, ..source },
+        on("DELETE", "/api/receipt-sources/{source}", tools, "unused").answers(204),
+        on("GET", "/api/quarantine", resolve, ""),
+        on("GET", "/api/quarantine/{id}", resolve, &attached),
+        on("POST", "/api/quarantine/{id}/attach", resolve, &attached).body(attach),
+        on("DELETE", "/api/quarantine/{id}", resolve, &discarded).body(json!({ "reason": "because" })).answers(204),
         on("GET", "/api/openapi.json", None, ""),
         on("GET", "/livez", None, ""),
         on("GET", "/readyz", None, ""),
@@ -177,23 +200,23 @@ async fn every_operation_asks_for_its_scope(store: StoreUnderTest) {
             }
             continue;
         };
-        operation.send(&api.with_token(None), operation.name).await.problem(401, "unauthenticated");
+        operation.send(&api.with_token(None), &operation.name).await.problem(401, "unauthenticated");
         for wrong in Scope::ALL.into_iter().filter(|wrong| *wrong != scope) {
-            let answer = operation.send(&api.with_token(token(wrong.as_str())), operation.name).await;
+            let answer = operation.send(&api.with_token(token(wrong.as_str())), &operation.name).await;
             let answer = answer.problem(403, "insufficient-scope");
             assert_eq!(answer.at("/required_scope"), scope.as_str(), "{name}");
         }
         // All wrong ones together open nothing either, and what is not there is no more visible.
         let wrong: Vec<&str> = Scope::ALL.into_iter().filter(|wrong| *wrong != scope).map(Scope::as_str).collect();
         let api = api.with_token(token(&wrong.join(",")));
-        operation.send(&api, operation.name).await.problem(403, "insufficient-scope");
+        operation.send(&api, &operation.name).await.problem(403, "insufficient-scope");
         operation.send(&api, "absent").await.problem(403, "insufficient-scope");
     }
     assert_walls_hold(store, &api, &table).await;
     assert_eq!(everything(&api).await, before, "a refused request changed something");
     for operation in &table {
         let scope = operation.scope.map_or("events:read", Scope::as_str);
-        operation.send(&api.with_token(token(scope)), operation.name).await.expect(operation.success);
+        operation.send(&api.with_token(token(scope)), &operation.name).await.expect(operation.success);
     }
 }
 
@@ -202,7 +225,7 @@ async fn assert_walls_hold(store: StoreUnderTest, api: &Api, table: &[Operation]
     let foreign = store.tenant();
     external(&foreign).await;
     for operation in table.iter().filter(|operation| operation.foreign == Foreign::NotFound) {
-        let there = operation.send(&foreign, if operation.name == TOOL { "guarded" } else { operation.name }).await;
+        let there = operation.send(&foreign, if operation.name == TOOL { "guarded" } else { &operation.name }).await;
         let absent = operation.send(&foreign, &unique("absent")).await.problem(404, "not-found");
         assert_eq!(there.text, absent.text, "{} {}", operation.method, operation.path);
         let names =
@@ -212,11 +235,11 @@ async fn assert_walls_hold(store: StoreUnderTest, api: &Api, table: &[Operation]
         assert_eq!(own.text, absent.text);
     }
     for operation in table.iter().filter(|operation| operation.foreign == Foreign::Refused) {
-        operation.send(&foreign, operation.name).await.problem(400, "invalid-request");
+        operation.send(&foreign, &operation.name).await.problem(400, "invalid-request");
     }
     // What it may do, it does to its own.
     for operation in table.iter().filter(|operation| operation.foreign == Foreign::Own && operation.scope.is_some()) {
-        let answer = operation.send(&foreign, operation.name).await;
+        let answer = operation.send(&foreign, &operation.name).await;
         assert!(answer.status.is_success(), "{answer}");
         assert!(operation.method != "GET" || !answer.text.contains("prepared"), "{answer}");
     }
@@ -234,7 +257,11 @@ fn assert_table_is_complete(table: &[Operation]) {
             documented.insert((path.clone(), method.clone()));
             let row = table.iter().find(|row| row.path == path && row.method.eq_ignore_ascii_case(method));
             let Some(row) = row else { continue };
-            let expected = row.scope.map_or(json!([{}]), |scope| json!([{ "bearer": [scope.as_str()] }]));
+            let mut expected = row.scope.map_or(json!([{}]), |scope| json!([{ "bearer": [scope.as_str()] }]));
+            if row.path == "/api/receipts/{source}" {
+                // A good signature stands for a token.
+                expected.as_array_mut().unwrap().insert(0, json!({}));
+            }
             assert_eq!(operation["security"], expected, "{method} {path}");
             assert!(operation["responses"].get(row.success.to_string()).is_some(), "{method} {path}");
         }
@@ -271,8 +298,15 @@ async fn cursors_stay_within_their_tenant(store: StoreUnderTest) {
             api.intent(&body).await.expect(201);
         }
         api.cancel("a").await.expect(200);
+        for source in ["vendor", "vendor-2"] {
+            receipts::put(api, source, &json!({})).await;
+        }
+        for receipt in ["re_1", "re_2"] {
+            quarantined(api, receipt).await;
+        }
     }
-    for list in ["/api/effects", "/api/runs/run", "/api/tools", "/api/effects/a/journal"] {
+    let lists = ["/api/effects", "/api/runs/run", "/api/tools", "/api/effects/a/journal"];
+    for list in lists.into_iter().chain(["/api/receipt-sources", "/api/quarantine"]) {
         let page = tenants.0.read(&format!("{list}?limit=1")).await.expect(200);
         let cursor = segment(page.str("/next_cursor"));
         let next = format!("{list}?limit=1&cursor={cursor}");

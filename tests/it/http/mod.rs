@@ -19,6 +19,7 @@ mod mended;
 mod outcomes;
 mod queue;
 mod reads;
+mod receipts;
 mod replicas;
 mod resolutions;
 mod restart;

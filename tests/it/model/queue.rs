@@ -2,7 +2,6 @@
 //! that the database knows, or stands in the operator's queue; and what stands there has a reason to.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use actonce::auth::{Principal, Scopes};
 use actonce::domain::command::Command;
@@ -10,16 +9,15 @@ use actonce::domain::ids::{EffectKey, Tenant};
 use actonce::domain::record::Record;
 use actonce::domain::state::State;
 use actonce::service::Service;
-use actonce::service::keys::DataKey;
 use actonce::service::queue::QueueFilter;
 use actonce::service::queue_item::{QueueItem, QueueReason};
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::history::{self, Dice, Step, tenants};
 use super::reference::Reference;
 use super::{AD_HOC, Subject};
 use crate::store::effects::{claim, failure, name, owner, report, tenant};
+use crate::store::engine::service_on;
 use crate::support::{StoreUnderTest, both_stores};
 
 both_stores!(no_state_is_silent, doubt_is_shown_when_half_of_its_time_is_over);
@@ -27,7 +25,7 @@ both_stores!(no_state_is_silent, doubt_is_shown_when_half_of_its_time_is_over);
 const STEPS: usize = 160;
 
 fn service(subject: &Subject) -> Service {
-    Service::new(Arc::clone(&subject.engine), DataKey::new([7; 32]), CancellationToken::new())
+    service_on(subject.engine.store(), &subject.engine)
 }
 
 fn operator(tenant: &Tenant) -> Principal {

@@ -69,6 +69,7 @@ impl Setting {
             keyring: None,
             adapters: Arc::clone(&adapters) as _,
             secrets,
+            sealer: Arc::new(Sealer::new(key)),
             principal: name("actonce"),
             tasks: TaskTracker::new(),
             stopping,

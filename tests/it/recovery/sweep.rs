@@ -9,14 +9,13 @@ use actonce::domain::ids::EffectKey;
 use actonce::domain::state::Directive;
 use actonce::engine::{AdHocTools, Engine};
 use actonce::service::Service;
-use actonce::service::keys::DataKey;
 use actonce::service::recovery::startup::SweepStatus;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use crate::scenarios::Dice;
 use crate::store::bed::Bed;
 use crate::store::effects::{Maker, name, tenant};
+use crate::store::engine::service_on;
 use crate::support::{StoreUnderTest, both_stores};
 
 both_stores!(a_sweep_never_touches_what_a_caller_has_just_begun, a_failed_sweep_says_so_and_the_next_one_counts);
@@ -37,7 +36,7 @@ impl Subject {
         for lane in lanes {
             loops.spawn(lane);
         }
-        let service = Arc::new(Service::new(engine, DataKey::new([7; 32]), CancellationToken::new()));
+        let service = Arc::new(service_on(&bed.store, &engine));
         let caller = Principal { tenant: tenant("tenant"), subject: name("agent"), scopes: Scopes::all() };
         Self { bed, service, caller, _loops: loops }
     }

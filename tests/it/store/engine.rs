@@ -1,7 +1,9 @@
 //! The engine on a real store: what one process, and two, make of what a store promises.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use actonce::config::AdapterPolicy;
 use actonce::domain::command::{Command, Propose};
 use actonce::domain::decide::Answer;
 use actonce::domain::ids::{EffectKey, Name};
@@ -10,10 +12,19 @@ use actonce::domain::state::{Directive, EffectClass, State};
 use actonce::domain::tool::ToolSpec;
 use actonce::engine::batch::{CommitLane, LaneError};
 use actonce::engine::{AdHocTools, Decided, Engine, EngineError};
+use actonce::outbound::OutboundAdapters;
+use actonce::outbound::client::Outbound;
+use actonce::service::keys::DataKey;
+use actonce::service::ports::DatabaseTime;
+use actonce::service::seal::Sealer;
+use actonce::service::secrets::ToolSecrets;
+use actonce::service::{Parts, Service};
 use actonce::store::Committed::Applied;
 use actonce::store::{Store, ToolWrite, ToolWritten};
 use serde_json::json;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::bed::{Bed, revise};
 use super::commits::poisoned;
@@ -31,6 +42,27 @@ both_stores!(
     a_report_in_flight_beats_a_sweep_or_is_kept,
     a_lost_answer_is_given_again_by_another_process,
 );
+
+/// The use cases on an engine, without adapters that could be reached.
+pub(crate) fn service_on(store: &Arc<dyn Store>, engine: &Arc<Engine>) -> Service {
+    let key = [7; 32];
+    let sealer = Arc::new(Sealer::new(key));
+    let time: Arc<dyn DatabaseTime> = Arc::clone(engine) as _;
+    let secrets =
+        Arc::new(ToolSecrets::new(Arc::clone(store), Arc::clone(&sealer), Arc::clone(&time), BTreeMap::new()));
+    let outbound = Outbound::new(AdapterPolicy::default()).unwrap();
+    Service::new(Parts {
+        engine: Arc::clone(engine),
+        data_key: DataKey::new(key),
+        keyring: None,
+        adapters: Arc::new(OutboundAdapters::new(outbound, Arc::clone(&secrets) as _, time)),
+        secrets,
+        sealer,
+        principal: name("actonce"),
+        tasks: TaskTracker::new(),
+        stopping: CancellationToken::new(),
+    })
+}
 
 /// An engine, and the loops that run for it.
 pub(crate) struct Running {

@@ -12,5 +12,6 @@ mod lists;
 mod migrations;
 mod plans;
 mod races;
+mod receipts;
 mod statements;
 mod tools;

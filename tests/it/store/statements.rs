@@ -13,8 +13,11 @@ async fn every_statement_prepares(store: StoreUnderTest) {
     let url = bed.url();
     if bed.is_sqlite() {
         let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        for (name, statement) in
-            sqlite::sql::ALL.iter().chain(sqlite::sql::operators::ALL).chain(sqlite::sql::recovery::ALL)
+        for (name, statement) in sqlite::sql::ALL
+            .iter()
+            .chain(sqlite::sql::operators::ALL)
+            .chain(sqlite::sql::recovery::ALL)
+            .chain(sqlite::receipts_sql::ALL)
         {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
@@ -22,8 +25,11 @@ async fn every_statement_prepares(store: StoreUnderTest) {
         connection.close().await.unwrap();
     } else {
         let mut connection = PgConnection::connect(&url).await.unwrap();
-        for (name, statement) in
-            postgres::sql::ALL.iter().chain(postgres::sql::operators::ALL).chain(postgres::sql::recovery::ALL)
+        for (name, statement) in postgres::sql::ALL
+            .iter()
+            .chain(postgres::sql::operators::ALL)
+            .chain(postgres::sql::recovery::ALL)
+            .chain(postgres::receipts_sql::ALL)
         {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
@@ -37,6 +43,8 @@ fn every_statement_of_postgres_is_listed_once() {
     listed_once(include_str!("../../../src/store/postgres/sql.rs"), "\npub(super) const ", postgres::sql::ALL);
     let of_operators = include_str!("../../../src/store/postgres/sql/operators.rs");
     listed_once(of_operators, "\npub(in crate::store::postgres) const ", postgres::sql::operators::ALL);
+    let of_receipts = include_str!("../../../src/store/postgres/receipts_sql.rs");
+    listed_once(of_receipts, "\npub(super) const ", postgres::receipts_sql::ALL);
 }
 
 fn listed_once(source: &str, constant: &str, all: &[(&str, &str)]) {

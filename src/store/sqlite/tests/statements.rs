@@ -6,16 +6,20 @@ use super::*;
 async fn every_statement_prepares() {
     let bed = bed().await;
     let mut lent = bed.store.writer.lend().await.unwrap();
-    for (name, statement) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL) {
+    for (name, statement) in
+        sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL).chain(receipts_sql::ALL)
+    {
         assert!(lent.connection.prepare(statement.into_sql_str()).await.is_ok(), "{name}");
     }
 }
 
 #[test]
 fn every_statement_is_listed_once() {
-    for (source, all) in
-        [(include_str!("../sql.rs"), sql::ALL), (include_str!("../sql/operators.rs"), sql::operators::ALL)]
-    {
+    for (source, all) in [
+        (include_str!("../sql.rs"), sql::ALL),
+        (include_str!("../sql/operators.rs"), sql::operators::ALL),
+        (include_str!("../receipts_sql.rs"), receipts_sql::ALL),
+    ] {
         let constants = source.matches("\npub const ").count() - 1;
         let mut names: Vec<_> = all.iter().map(|(name, _)| name).collect();
         names.sort();
@@ -23,10 +27,11 @@ fn every_statement_is_listed_once() {
         assert_eq!((names.len(), all.len()), (constants, constants));
     }
     // The driver counts parameters by position where numbers are skipped.
-    for (name, script) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL) {
+    for (name, script) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL).chain(receipts_sql::ALL)
+    {
         for statement in script.split(';') {
             let used = |number: usize| statement.contains(&format!("?{number}"));
-            let highest = (1..=9).rev().find(|number| used(*number)).unwrap_or(0);
+            let highest = (1..=11).rev().find(|number| used(*number)).unwrap_or(0);
             assert!((1..=highest).all(used), "{name}");
         }
     }
@@ -40,7 +45,8 @@ async fn statements_search_by_index() {
     /// What stands in the queue of several tools, and what no sweep could move.
     const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE"];
     let bed = bed().await;
-    for (name, script) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL) {
+    for (name, script) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL).chain(receipts_sql::ALL)
+    {
         let no_plan = ["BEGIN", "COMMIT", "ROLLBACK", "PRAGMA"];
         let has_plan = |statement: &&str| !no_plan.iter().any(|word| statement.trim().starts_with(word));
         for statement in script.split(';').filter(has_plan) {
