@@ -103,3 +103,11 @@ pub const URL_BYTES: usize = 2 * 1024;
 pub const ADAPTER_BREAKS: u32 = 5;
 /// After an attempt's deadline, the time until it is closed as observed.
 pub const RECONCILIATION_GRACE_SECONDS: u32 = 10;
+/// Most components of a profile.
+pub const PROFILE_COMPONENTS: usize = 256;
+/// Most uses of one standing grant.
+pub const GRANT_USES: u32 = 100_000;
+/// Most live standing grants of one tool.
+pub const GRANTS_PER_TOOL: u32 = 100;
+/// Bytes of argument previews after which a page of approvals ends.
+pub const PREVIEW_PAGE_BYTES: usize = 2 * 1024 * 1024;

@@ -4,6 +4,7 @@ mod demo;
 mod health;
 mod journal;
 mod migrate;
+mod profile;
 mod serve;
 
 use std::io::Write as _;
@@ -36,6 +37,9 @@ enum Command {
     /// Check journals.
     #[command(subcommand)]
     Journal(journal::JournalCommand),
+    /// Compare profiles.
+    #[command(subcommand)]
+    Profile(profile::ProfileCommand),
     /// Ask a running service whether it is ready; exit 0 if so.
     Health(health::HealthArgs),
 }
@@ -57,6 +61,7 @@ pub fn main() -> ExitCode {
         },
         Command::Demo(args) => block_on(demo::run(&args)),
         Command::Journal(command) => block_on(journal::run(&command)),
+        Command::Profile(command) => block_on(profile::run(&command)),
         Command::Health(args) => block_on(health::run(&args)),
     }
 }

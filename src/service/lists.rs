@@ -171,7 +171,7 @@ impl Service {
         Ok(Decided { record: Arc::new(record), answer, context, created: false })
     }
 
-    fn position(&self, caller: &Principal, seal: &str, cursor: &str) -> Result<Position, ServiceError> {
+    pub(super) fn position(&self, caller: &Principal, seal: &str, cursor: &str) -> Result<Position, ServiceError> {
         let text = self.data_key.open_cursor(&caller.tenant, seal, cursor).ok_or_else(bad_cursor)?;
         let (micros, effect) = text.split_once(':').ok_or_else(bad_cursor)?;
         Ok(Position {
@@ -180,7 +180,7 @@ impl Service {
         })
     }
 
-    fn seal_position(&self, caller: &Principal, seal: &str, position: Option<Position>) -> Option<String> {
+    pub(super) fn seal_position(&self, caller: &Principal, seal: &str, position: Option<Position>) -> Option<String> {
         position.map(|position| {
             let text = format!("{}:{}", position.created_at.micros(), position.effect);
             self.data_key.seal_cursor(&caller.tenant, seal, &text)

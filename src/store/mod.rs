@@ -4,11 +4,13 @@
 //! kill of this process, of the database server and of the machine (`fsync`). No business rule
 //! lives in SQL; every write carries what it expects to find.
 
+pub mod approvals;
 pub mod changeset;
 pub mod error;
 pub mod migrate;
 pub mod open;
 pub mod postgres;
+pub mod profiles;
 pub mod rows;
 pub mod sqlite;
 
@@ -21,8 +23,10 @@ use crate::domain::record::Record;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 
+pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
+pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -167,7 +171,7 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store: Send + Sync + std::fmt::Debug {
+pub trait Store: ApprovalStore + ProfileStore + Send + Sync + std::fmt::Debug {
     /// Which backend.
     fn backend(&self) -> Backend;
 

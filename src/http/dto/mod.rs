@@ -1,8 +1,11 @@
 //! What is sent and what is answered. Each request type checks itself into a service request.
 
+pub mod approval;
 pub mod effect;
+pub mod grant;
 pub mod intent;
 pub mod outcome;
+pub mod profile;
 pub mod tool;
 
 use serde::Deserialize;

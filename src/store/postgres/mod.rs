@@ -1,7 +1,10 @@
 //! The Postgres backend: many stateless replicas on one database (14 or newer).
 
+mod approvals;
+mod beside;
 mod commit;
 mod listen;
+mod profiles;
 mod query;
 mod single;
 pub mod sql;

@@ -4,10 +4,13 @@
 //! readers never wait for the writer. Every transaction that writes is `BEGIN IMMEDIATE`, so what
 //! it reads can't change before it writes, whichever process does so.
 
+mod approvals;
+mod beside;
 mod clock;
 mod commit;
 mod connect;
 mod plan;
+mod profiles;
 mod query;
 mod record;
 pub mod sql;

@@ -5,6 +5,9 @@
 //! `jsonb_each` takes it apart. UUIDs stand there in their usual writing. Parameters are numbered
 //! without gaps inside each statement of a script: the driver counts them that way.
 
+pub mod approvals;
+pub mod profiles;
+
 /// Every statement by name.
 pub const ALL: &[(&str, &str)] = &[
     ("BEGIN", BEGIN),

@@ -218,7 +218,6 @@ async fn what_is_not_in_this_version_is_refused(store: StoreUnderTest) {
     for (more, pointer) in [
         (json!({ "adapter": { "url": "https://example.org", "secret": "whsec_hunter2hunter2" } }), "/adapter"),
         (json!({ "reconciliation": "automatic" }), "/reconciliation"),
-        (json!({ "retain_arguments": "until_settled" }), "/retain_arguments"),
     ] {
         let answer = api.put_tool(TOOL, &bodies::with(json!({ "effect": "external" }), &more)).await;
         let answer = answer.problem(400, "invalid-request").faults_at(&[pointer]);

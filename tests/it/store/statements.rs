@@ -8,19 +8,24 @@ use crate::support::{StoreUnderTest, both_stores};
 
 both_stores!(every_statement_prepares);
 
+fn all_of_postgres() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    postgres::sql::ALL.iter().chain(postgres::sql::approvals::ALL).chain(postgres::sql::profiles::ALL)
+}
+
 async fn every_statement_prepares(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     let url = bed.url();
     if bed.is_sqlite() {
         let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        for (name, statement) in sqlite::sql::ALL {
+        let all = sqlite::sql::ALL.iter().chain(sqlite::sql::approvals::ALL).chain(sqlite::sql::profiles::ALL);
+        for (name, statement) in all {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
         }
         connection.close().await.unwrap();
     } else {
         let mut connection = PgConnection::connect(&url).await.unwrap();
-        for (name, statement) in postgres::sql::ALL {
+        for (name, statement) in all_of_postgres() {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
         }
@@ -30,13 +35,18 @@ async fn every_statement_prepares(store: StoreUnderTest) {
 
 #[test]
 fn every_statement_of_postgres_is_listed_once() {
-    let source = include_str!("../../../src/store/postgres/sql.rs");
-    let constants = source.matches("\npub(super) const ").count();
-    let mut names: Vec<&str> = postgres::sql::ALL.iter().map(|(name, _)| *name).collect();
+    let source = concat!(
+        include_str!("../../../src/store/postgres/sql.rs"),
+        include_str!("../../../src/store/postgres/sql/approvals.rs"),
+        include_str!("../../../src/store/postgres/sql/profiles.rs"),
+    );
+    let constants = source.matches("\npub(super) const ").count()
+        + source.matches("\npub(in crate::store::postgres) const ").count();
+    let mut names: Vec<&str> = all_of_postgres().map(|(name, _)| *name).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!((names.len(), postgres::sql::ALL.len()), (constants, constants));
-    for (name, statement) in postgres::sql::ALL {
+    assert_eq!((names.len(), all_of_postgres().count()), (constants, constants));
+    for (name, statement) in all_of_postgres() {
         assert!(source.contains(&format!("const {name}: &str")), "{name}");
         let highest = (1..=30).rev().find(|number| statement.contains(&format!("${number}"))).unwrap_or(0);
         assert!((1..=highest).all(|number| statement.contains(&format!("${number}"))), "{name}: a gap");
