@@ -346,7 +346,7 @@ fn an_expiry_is_the_service_s_own_whoever_finds_it() {
     assert!(!is_lapse(&claim), "a dispatch was granted");
 }
 
-fn live_grant(terms: &serde_json::Value) -> std::sync::Arc<crate::domain::grant::LiveGrant> {
+fn live_grant(terms: &Value) -> std::sync::Arc<crate::domain::grant::LiveGrant> {
     let mut all = json!({"tool": "payments.refund", "tool_revision": 1, "reason": "r", "author": "ann",
         "request_digest": digest("request").as_str()});
     for (member, value) in terms.as_object().unwrap() {
@@ -359,13 +359,9 @@ fn live_grant(terms: &serde_json::Value) -> std::sync::Arc<crate::domain::grant:
     })
 }
 
-fn granted(policy: &serde_json::Value, terms: &serde_json::Value) -> (Scene, crate::domain::decide::Decision) {
+fn granted(policy: &Value, terms: &Value) -> (Scene, crate::domain::decide::Decision) {
     let mut scene = Scene::empty(spec_with(EffectClass::External, policy));
-    let proposal = Propose {
-        claim: Some(super::scene::wish("one")),
-        grant: Some(live_grant(terms)),
-        ..scene.intent()
-    };
+    let proposal = Propose { claim: Some(super::scene::wish("one")), grant: Some(live_grant(terms)), ..scene.intent() };
     let decision = scene.propose(&proposal);
     (scene, decision)
 }

@@ -93,7 +93,14 @@ impl Scene {
     /// Nothing is there yet.
     pub(super) fn empty(spec: ToolSpec) -> Self {
         let tool = tool(1, spec);
-        Self { now: START, principal: name("agent"), current: Some(Arc::clone(&tool)), tool, profile_changed: false, record: None }
+        Self {
+            now: START,
+            principal: name("agent"),
+            current: Some(Arc::clone(&tool)),
+            tool,
+            profile_changed: false,
+            record: None,
+        }
     }
 
     /// An intent was recorded, without a claim.
