@@ -221,3 +221,11 @@ pub const QUARANTINE_BODY_BYTES: usize = 64 * 1024;
 pub const QUARANTINE_DAYS: u32 = 30;
 /// Times that a delivery in quarantine is tried again by itself.
 pub const QUARANTINE_TRIES: u32 = 200;
+/// Most components of a profile.
+pub const PROFILE_COMPONENTS: usize = 256;
+/// Most uses of one standing grant.
+pub const GRANT_USES: u32 = 100_000;
+/// Most live standing grants of one tool.
+pub const GRANTS_PER_TOOL: u32 = 100;
+/// Bytes of argument previews after which a page of approvals ends.
+pub const PREVIEW_PAGE_BYTES: usize = 2 * 1024 * 1024;

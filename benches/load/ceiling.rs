@@ -38,7 +38,13 @@ fn changes(salt: &str, number: u64) -> Result<(ChangeSet, ChangeSet), Error> {
     let tenant = Tenant::new("ceiling").map_err(|_| Error::from("a tenant"))?;
     let now = Timestamp::from_micros(1_767_225_600_000_000);
     let tool = Tool::new(name("book_reservation")?, 0, ToolSpec::ad_hoc(), false, 0, now);
-    let context = Context { now, principal: name("bench")?, tool: Arc::clone(&tool), current: Some(tool) };
+    let context = Context {
+        now,
+        principal: name("bench")?,
+        tool: Arc::clone(&tool),
+        current: Some(tool),
+        profile_changed: false,
+    };
     let operation_id = name(&format!("airline-t0-r0-{salt}-{number}"))?;
     let target = name(&format!("user-c69f066f-{number}"))?;
     let key = EffectKey::of(&tenant, &operation_id);
@@ -62,6 +68,8 @@ fn changes(salt: &str, number: u64) -> Result<(ChangeSet, ChangeSet), Error> {
         }),
         idempotency_key: "ao1_SLJxGatDm3zBpj6-PBL2XM_3BOczO7n0edefxWEEvcA".into(),
         duplicate_of: None,
+        sent: None,
+        grant: None,
     };
     let Some(Change::Revise(revision)) = decide::propose(None, &propose, &context).change else {
         return Err("no intent".into());

@@ -71,7 +71,13 @@ fn now() -> Timestamp {
 fn context(app: &App, caller: &Principal, tool: &str) -> Result<Context, Refusal> {
     let tool = app.tools.lock().ok().and_then(|tools| tools.get(tool).cloned());
     let tool = tool.ok_or(StatusCode::BAD_REQUEST)?;
-    Ok(Context { now: now(), principal: caller.subject.clone(), tool: Arc::clone(&tool), current: Some(tool) })
+    Ok(Context {
+        now: now(),
+        principal: caller.subject.clone(),
+        tool: Arc::clone(&tool),
+        current: Some(tool),
+        profile_changed: false,
+    })
 }
 
 async fn put_tool(
@@ -116,6 +122,8 @@ async fn intent(State(app): State<Shared>, headers: HeaderMap, body: Bytes) -> R
         profile_id: request.profile_id,
         claim,
         duplicate_of: None,
+        sent: None,
+        grant: None,
     };
     let decision = decide::propose(None, &propose, &context);
     let Decision { change: Some(Change::Revise(revision)), answer: Ok(answer) } = decision else {

@@ -5,6 +5,7 @@ mod health;
 mod journal;
 mod migrate;
 mod recovery;
+mod profile;
 mod serve;
 
 use std::io::Write as _;
@@ -40,6 +41,9 @@ enum Command {
     /// Plan and execute the recovery of incomplete work.
     #[command(subcommand)]
     Recovery(recovery::RecoveryCommand),
+    /// Compare profiles.
+    #[command(subcommand)]
+    Profile(profile::ProfileCommand),
     /// Ask a running service whether it is ready; exit 0 if so.
     Health(health::HealthArgs),
 }
@@ -62,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => block_on(demo::run(&args)),
         Command::Journal(command) => block_on(journal::run(&command)),
         Command::Recovery(command) => block_on(recovery::run(&command)),
+        Command::Profile(command) => block_on(profile::run(&command)),
         Command::Health(args) => block_on(health::run(&args)),
     }
 }

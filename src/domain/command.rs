@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::adapter::{NoAnswer, Verdict};
 use super::canonical::{Canonical, Sha256Digest};
+use super::grant::LiveGrant;
 use super::ids::Name;
 use super::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
 use super::record::FailureEvidence;
@@ -65,6 +66,10 @@ pub struct Propose {
     pub idempotency_key: Box<str>,
     /// The unresolved effect with the same content, where one was found.
     pub duplicate_of: Option<Name>,
+    /// The arguments as sent, byte for byte, for tools that retain them.
+    pub sent: Option<Arc<str>>,
+    /// The live grant that covers the intent, where one was found.
+    pub grant: Option<Arc<LiveGrant>>,
 }
 
 /// What a report says.

@@ -1,15 +1,18 @@
 //! Values and decisions. No I/O, no clock, no SQL, no HTTP.
 
 pub mod adapter;
+pub mod approval;
 pub mod canonical;
 pub mod command;
 pub mod decide;
 pub mod declarative;
 pub mod delivery;
 pub mod fault;
+pub mod grant;
 pub mod ids;
 pub mod journal;
 pub mod object;
+pub mod profile;
 pub mod receipt;
 pub mod record;
 pub mod recovery;

@@ -229,6 +229,9 @@ pub struct Approval {
     /// Granted and not yet consumed by a dispatch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub granted: bool,
+    /// The standing grant that authorized it: nobody was asked, so nobody is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant_id: Option<Uuid>,
 }
 
 impl Approval {
@@ -238,12 +241,22 @@ impl Approval {
         self.decisions.iter().any(|decision| !decision.approve)
     }
 
+    /// How many said yes.
+    #[must_use]
+    pub fn approvals(&self) -> usize {
+        self.decisions.iter().filter(|decision| decision.approve).count()
+    }
+
+    /// Whether enough said yes.
+    #[must_use]
+    pub fn has_quorum(&self) -> bool {
+        usize::try_from(self.needed).is_ok_and(|needed| self.approvals() >= needed)
+    }
+
     /// Whether it still waits for people at that time.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
-        let approvals = self.decisions.iter().filter(|decision| decision.approve).count();
-        let quorum = usize::try_from(self.needed).is_ok_and(|needed| approvals >= needed);
-        !self.is_denied() && !quorum && self.expires_at > now
+        !self.is_denied() && !self.has_quorum() && self.expires_at > now
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::ids::Name;
+use super::profile::ProfileDifference;
 use super::state::State;
 
 /// The refusals of the domain. Each becomes one problem type of protocol §11, in one place of the
@@ -41,6 +42,8 @@ pub enum Refusal {
     },
     /// The proposal changed since it was read, or its approval is no longer good.
     ApprovalStale(&'static str),
+    /// The session has another profile; in which classes they differ.
+    ProfileMismatch(Vec<ProfileDifference>),
     /// The same act is unresolved under another operation id.
     SuspectedDuplicate(Name),
     /// No such effect for this tenant.

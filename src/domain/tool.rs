@@ -326,11 +326,6 @@ impl ToolSpec {
         }
         check(self.settles_revisions.len() <= 64, "/settles_revisions", "must have at most 64 entries");
         check(
-            self.retain_arguments == RetainArguments::Never,
-            "/retain_arguments",
-            "only `never` is available in this version of the service",
-        );
-        check(
             self.reconciliation == ReconciliationMode::Explicit
                 || self.adapter.as_ref().is_some_and(|adapter| adapter.lookup),
             "/reconciliation",

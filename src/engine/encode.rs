@@ -9,9 +9,11 @@ use crate::domain::canonical::Sha256Digest;
 use crate::domain::decide::{Context, Revision};
 use crate::domain::ids::{EffectKey, prefix};
 use crate::domain::journal::{Entry, GENESIS, entry_hash};
-use crate::domain::record::{Intent, Record};
-use crate::domain::tool::DuplicateRule;
-use crate::store::{ChangeSet, IntentRow, OpenRow, RevisionRow};
+use crate::domain::record::{Intent, Life, Record};
+use crate::domain::state::State;
+use crate::domain::tool::{DuplicateRule, RetainArguments};
+use crate::store::{Beside, ChangeSet, IntentRow, OpenRow, RevisionRow};
+use crate::support::service_principal;
 
 /// The change set of a revision and the record after it. `before` is absent for a new effect.
 ///
@@ -34,10 +36,12 @@ pub fn encode(
     let receipt_digest = revision.receipt.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
     let result_digest = revision.result.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
     let number = revision.life.revision;
+    // What time decided is the service's own change, whoever came by and saw it.
+    let service = if revision.is_lapse { service_principal().ok() } else { None };
     let entry = serde_json::to_string(&Entry {
         revision: number,
         at: revision.life.updated_at,
-        by: &context.principal,
+        by: service.as_ref().unwrap_or(&context.principal),
         state: revision.life.state,
         events: &revision.events,
         intent_digest: intent_digest.as_ref(),
@@ -74,6 +78,7 @@ pub fn encode(
         lease_seen: revision.lease_seen,
         tool_stamp: revision.tool_stamp.map(|stamp| (intent.tool.clone(), stamp)),
         at: life.updated_at,
+        beside: beside(before, intent, revision.grant_use, &life, context).map(Box::new),
     };
     let recorded_here = |at: Option<u32>| at == Some(number);
     let receipt = if recorded_here(life.receipt.as_ref().map(|receipt| receipt.revision)) {
@@ -90,8 +95,31 @@ pub fn encode(
     Ok((ChangeSet::Revise(Box::new(row)), record))
 }
 
+/// What is written beside a revision, and what that depends on; for most there is nothing.
+fn beside(
+    before: Option<&Record>,
+    intent: &Intent,
+    grant_use: Option<Uuid>,
+    life: &Life,
+    context: &Context,
+) -> Option<Beside> {
+    let was_terminal = before.is_some_and(|record| record.life.state.is_terminal());
+    let retains = context.tool.spec.retain_arguments == RetainArguments::UntilSettled;
+    // A session keeps its profile while one of its effects is more than a proposal, so only the steps
+    // to there depend on it.
+    let was_proposed = before.is_none_or(|record| record.life.state == State::Proposed);
+    let session = intent.session_id.clone().zip(intent.profile_id.clone());
+    let beside = Beside {
+        retained: None,
+        forget: retains && life.state.is_terminal() && !was_terminal,
+        grant_use,
+        session: session.filter(|_| was_proposed && !life.state.is_terminal()),
+    };
+    (beside != Beside::default()).then_some(beside)
+}
+
 /// The key that two unresolved effects with the same content share, where the tool minds.
-fn duplicate_guard(intent: &Intent, life: &crate::domain::record::Life, context: &Context) -> Option<Uuid> {
+fn duplicate_guard(intent: &Intent, life: &Life, context: &Context) -> Option<Uuid> {
     let held = life.approval.as_ref().is_some_and(|approval| approval.held_for.is_some());
     let minds = context.tool.spec.duplicate_rule(intent.class) != DuplicateRule::Allow;
     (minds && !held && !life.state.is_terminal()).then(|| duplicate_key(intent))

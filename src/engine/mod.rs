@@ -4,11 +4,14 @@
 pub mod batch;
 pub mod clock;
 pub mod encode;
+pub mod fresh;
+pub mod grants;
+pub mod sessions;
 pub mod tools;
 pub mod waiters;
 pub mod wakes;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use moka::sync::Cache;
 use uuid::Uuid;
@@ -19,11 +22,13 @@ use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::{Intent, Record};
 use crate::domain::refusal::Refusal;
 use crate::domain::state::{Directive, State};
-use crate::domain::tool::{DuplicateRule, Tool};
+use crate::domain::tool::DuplicateRule;
 use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
 use batch::{CommitLane, LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
+use fresh::{Fresh, Seals};
+use sessions::Sessions;
 use tools::Tools;
 use waiters::Waiters;
 use wakes::Wakes;
@@ -60,6 +65,9 @@ pub enum EngineError {
     /// Too many wait already.
     #[error("too many requests wait")]
     TooManyWaiters,
+    /// Arguments have to be retained and can't be sealed.
+    #[error("the arguments can't be sealed")]
+    Unsealed,
     /// A document of ours can't be written as JSON.
     #[error("serialization failed")]
     Encode(#[from] serde_json::Error),
@@ -120,6 +128,8 @@ pub struct Engine {
     waiters: Arc<Waiters>,
     wakes: Arc<Wakes>,
     ad_hoc: AdHocTools,
+    sessions: Sessions,
+    seals: OnceLock<Arc<dyn Seals>>,
 }
 
 /// Where a record came from.
@@ -168,6 +178,8 @@ impl Engine {
             clock,
             waiters: Arc::default(),
             wakes: Arc::new(Wakes::new(store.backend() == Backend::Postgres)),
+            sessions: Sessions::new(Arc::clone(&store)),
+            seals: OnceLock::new(),
             store,
             ad_hoc,
         };
@@ -190,6 +202,18 @@ impl Engine {
     #[must_use]
     pub const fn tools(&self) -> &Tools {
         &self.tools
+    }
+
+    /// Profiles and sessions.
+    #[must_use]
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Says what seals retained arguments; the first one said stays. Without it no effect is made of a
+    /// tool that retains them.
+    pub fn seal_with(&self, seals: Arc<dyn Seals>) {
+        self.seals.get_or_init(|| seals);
     }
 
     /// Those who wait.
@@ -230,38 +254,23 @@ impl Engine {
         let mut record = self.cache.get(&key.effect).map(|record| (record, Source::Cache));
         for _ in 0..limits::COMMIT_RETRIES {
             let Some((known, source)) = record else {
-                let tool = match self.tool_for(tenant, &propose.tool).await {
-                    Ok(tool) => tool,
-                    Err(error) => {
-                        // A known effect is known by its own tool, whatever is registered now.
-                        record = self.known_or(&key, error).await?;
-                        continue;
+                match self.make(&key, principal, &mut propose).await? {
+                    Fresh::Made(decided) => return Ok(*decided),
+                    // A known effect is known by its own tool, whatever is registered now.
+                    Fresh::Refused(error) => record = self.known_or(&key, error).await?,
+                    // The effect exists, or a twin is open, or something it rested on has changed.
+                    Fresh::Lost => {
+                        self.forget_grounds(tenant, &propose.tool, propose.session_id.as_ref());
+                        record = self.reload(&key).await?.map(|record| (record, Source::Store));
+                        propose.duplicate_of = None;
+                        if record.is_none() {
+                            propose.duplicate_of = self.twin_of(tenant, principal, &propose).await?;
+                        }
                     }
-                };
-                let context = Context {
-                    now: self.clock.now(),
-                    principal: principal.clone(),
-                    tool: Arc::clone(&tool),
-                    current: Some(tool),
-                };
-                let decision = decide::propose(None, &propose, &context);
-                if let Err(refusal) = decision.answer {
-                    let error = EngineError::Refused { refusal, record: None };
-                    record = self.known_or(&key, error).await?;
-                    continue;
-                }
-                if let Some(decided) = self.carry_out_new(&key, decision, context).await? {
-                    return Ok(decided);
-                }
-                // Lost: the effect exists, or a twin is open, or the tool changed.
-                self.tools.forget(tenant, &propose.tool);
-                record = self.reload(&key).await?.map(|record| (record, Source::Store));
-                propose.duplicate_of = None;
-                if record.is_none() {
-                    propose.duplicate_of = self.twin_of(tenant, principal, &propose).await?;
                 }
                 continue;
             };
+            self.check_known_profile(&known, &propose).await?;
             self.check_hold(&known, &mut propose.duplicate_of).await?;
             let context = self.context(&known, principal).await?;
             let decision = decide::propose(Some(&known), &propose, &context);
@@ -338,7 +347,8 @@ impl Engine {
         // Replicas' ideas of database time differ by less than a round trip; a journal never runs
         // backwards for that.
         let now = self.clock.now().max(record.life.updated_at);
-        Ok(Context { now, principal: principal.clone(), tool, current })
+        let profile_changed = self.profile_changed(record).await?;
+        Ok(Context { now, principal: principal.clone(), tool, current, profile_changed })
     }
 
     /// The effect, if it is there; otherwise the reason why it can't be made.
@@ -350,14 +360,6 @@ impl Engine {
         self.reload(key).await?.map(|record| Some((record, Source::Store))).ok_or(error)
     }
 
-    async fn tool_for(&self, tenant: &Tenant, name: &Name) -> Result<Arc<Tool>, EngineError> {
-        match self.tools.current(tenant, name).await? {
-            Some(tool) => Ok(tool),
-            None if self.ad_hoc.allows(tenant) => Ok(self.tools.ad_hoc()),
-            None => Err(EngineError::UnknownTool),
-        }
-    }
-
     /// The open effect that says the same under another operation id, if the tool minds.
     async fn twin_of(&self, tenant: &Tenant, principal: &Name, propose: &Propose) -> Result<Option<Name>, EngineError> {
         let tool = self.tool_for(tenant, &propose.tool).await?;
@@ -366,6 +368,7 @@ impl Engine {
             principal: principal.clone(),
             tool: Arc::clone(&tool),
             current: Some(tool),
+            profile_changed: false,
         };
         let intent: Intent = decide::intent_of(propose, &context)?;
         if context.tool.spec.duplicate_rule(intent.class) == DuplicateRule::Allow {
@@ -412,25 +415,6 @@ impl Engine {
         Ok(record)
     }
 
-    async fn carry_out_new(
-        &self,
-        key: &EffectKey,
-        decision: Decision,
-        context: Context,
-    ) -> Result<Option<Decided>, EngineError> {
-        let answer = decision.answer?;
-        let Some(Change::Revise(revision)) = decision.change else { return Ok(None) };
-        let Some(intent) = revision.intent.clone() else { return Ok(None) };
-        let (change, record) = encode::encode(key, None, &intent, *revision, &context)?;
-        if self.commits.commit(change).await? == Committed::Lost {
-            return Ok(None);
-        }
-        let record = Arc::new(record);
-        self.remember(&record);
-        metrics::counter!("actonce_effects_created_total").increment(1);
-        Ok(Some(Decided { record, answer, context, created: true }))
-    }
-
     /// Carries a decision out; `None` when it has to be decided again.
     async fn carry_out(
         &self,
@@ -464,7 +448,7 @@ impl Engine {
         };
         if self.commits.commit(change).await? == Committed::Lost {
             self.cache.invalidate(&known.key.effect);
-            self.tools.forget(&known.key.tenant, &known.intent.tool);
+            self.forget_grounds(&known.key.tenant, &known.intent.tool, known.intent.session_id.as_ref());
             return Ok(None);
         }
         let record = Arc::new(record);

@@ -27,6 +27,19 @@ impl From<ServiceError> for Problem {
             ServiceError::ToolConflict(reason) | ServiceError::Conflict(reason) => {
                 Self::new(ProblemType::StateConflict, sentence(reason))
             }
+            ServiceError::Unresolved(counts) => {
+                let counts: serde_json::Map<String, serde_json::Value> =
+                    counts.into_iter().map(|(state, count)| (state.as_str().to_owned(), count.into())).collect();
+                Self::new(
+                    ProblemType::StateConflict,
+                    "The session has effects that are neither settled nor mere proposals; settle them first.",
+                )
+                .with("unresolved", counts)
+            }
+            ServiceError::KeyReused => Self::new(
+                ProblemType::OperationReused,
+                "This idempotency key was used for another request; nothing of this one was stored.",
+            ),
             ServiceError::StaleTool { found } => {
                 Self::new(ProblemType::StaleRevision, "The tool has another revision.")
                     .with("found", serde_json::json!({ "revision": found }))
@@ -120,6 +133,11 @@ fn refused(refusal: Refusal) -> Problem {
                 .with("found", serde_json::json!({ "revision": found, "state": state }))
         }
         Refusal::ApprovalStale(reason) => Problem::new(ProblemType::ApprovalStale, sentence(reason)),
+        Refusal::ProfileMismatch(differences) => Problem::new(
+            ProblemType::ProfileMismatch,
+            "The session is bound to another profile; nothing of this request was stored.",
+        )
+        .with("differences", serde_json::to_value(differences).unwrap_or_default()),
         Refusal::SuspectedDuplicate(first) => Problem::new(
             ProblemType::SuspectedDuplicate,
             "The same tool, target and arguments are unresolved under another operation id. If this is a retry, use that id.",

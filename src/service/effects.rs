@@ -54,6 +54,8 @@ pub struct IntentRequest {
     pub arguments_digest: Sha256Digest,
     /// The arguments, where sent.
     pub arguments: Option<Arc<Canonical>>,
+    /// The same, byte for byte.
+    pub sent: Option<Arc<str>>,
     /// Correlation.
     pub run_id: Option<Name>,
     /// Correlation.
@@ -96,6 +98,8 @@ impl Service {
             profile_id: request.profile_id,
             claim: request.claim.as_ref().map(ClaimWish::claim),
             duplicate_of: None,
+            sent: request.sent,
+            grant: None,
         };
         if let Some(wait) = wait {
             let engine = self.engine();

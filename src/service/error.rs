@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::domain::fault::Fault;
 use crate::domain::record::Record;
 use crate::domain::refusal::Refusal;
+use crate::domain::state::State;
 use crate::engine::EngineError;
 use crate::engine::batch::LaneError;
 use crate::store::{Corruption, StoreError};
@@ -35,6 +36,12 @@ pub enum ServiceError {
     /// What is there stands for something else.
     #[error("{0}")]
     Conflict(&'static str),
+    /// The session has effects that are neither settled nor mere proposals.
+    #[error("the session has unresolved effects")]
+    Unresolved(Vec<(State, u64)>),
+    /// The key of the request was used for another request.
+    #[error("the key was used for another request")]
+    KeyReused,
     /// The tool was changed by somebody else.
     #[error("stale tool revision {found}")]
     StaleTool {
@@ -102,6 +109,7 @@ impl From<EngineError> for ServiceError {
             EngineError::Store(error) => Self::Store(error),
             EngineError::Contention => Self::Capacity("the effect is changed by too many at once"),
             EngineError::TooManyWaiters => Self::Capacity("too many requests wait"),
+            EngineError::Unsealed => Self::Internal("arguments can't be sealed"),
             EngineError::Encode(_) => Self::Internal("a document can't be serialized"),
         }
     }

@@ -1,4 +1,4 @@
-//! What is derived from the data key: downstream keys and list cursors.
+//! What is derived from the data key: downstream keys, list cursors, keys for sealing.
 
 use std::fmt;
 
@@ -33,6 +33,11 @@ impl DataKey {
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// A key of its own for one use.
+    pub(super) fn derive(&self, domain: &str, parts: &[&str]) -> [u8; 32] {
+        self.tag(domain, parts)
     }
 
     fn tag(&self, domain: &str, parts: &[&str]) -> [u8; 32] {

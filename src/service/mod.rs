@@ -8,6 +8,8 @@ pub mod effects;
 pub mod error;
 pub mod evidence;
 pub mod inbound;
+pub mod approvals;
+pub mod grants;
 pub mod journal;
 pub mod keys;
 pub mod lists;
@@ -21,6 +23,7 @@ pub mod recovery;
 pub mod seal;
 pub mod secrets;
 pub mod sources;
+pub mod profiles;
 pub mod tools;
 pub mod worker;
 
@@ -87,6 +90,7 @@ impl Service {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping } = parts;
+        engine.seal_with(Arc::clone(&sealer) as _);
         Self {
             engine,
             data_key,

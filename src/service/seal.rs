@@ -15,6 +15,8 @@ use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, Unbou
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
+use crate::domain::ids::EffectKey;
+use crate::engine::fresh::Seals;
 use crate::domain::ids::prefix;
 use crate::support::random_bytes;
 
@@ -127,6 +129,30 @@ fn bound(head: [u8; 2], associated: &[&str]) -> Vec<u8> {
         bytes.extend_from_slice(part.as_bytes());
     }
     bytes
+}
+
+/// What retained arguments are sealed for.
+const ARGUMENTS: &str = "retained arguments";
+
+/// Where the arguments of an effect belong.
+fn place(key: &EffectKey) -> [String; 2] {
+    [key.tenant.as_str().to_owned(), key.effect.to_string()]
+}
+
+impl Sealer {
+    /// Opens the retained arguments of an effect; `None` where they can't be.
+    pub(super) fn arguments(&self, key: &EffectKey, sealed: &[u8]) -> Option<String> {
+        let [tenant, effect] = place(key);
+        let bytes = self.open(ARGUMENTS, &[&tenant, &effect], sealed).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+}
+
+impl Seals for Sealer {
+    fn seal(&self, key: &EffectKey, arguments: &str) -> Option<Vec<u8>> {
+        let [tenant, effect] = place(key);
+        Self::seal(self, ARGUMENTS, &[&tenant, &effect], arguments.as_bytes()).ok()
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::approvals::Beside;
 use crate::domain::ids::{EffectKey, Name};
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
@@ -42,7 +43,8 @@ pub struct IntentRow {
 /// - where `was_open`: the open row names revision − 1 and, with `lease_seen`, is due exactly then
 ///   and that time has passed by the database's clock;
 /// - where `tool_stamp`: the tool's stamp is that one and it is not deleted;
-/// - where `open` has a `duplicate`: no other open row of the tenant has it.
+/// - where `open` has a `duplicate`: no other open row of the tenant has it;
+/// - where something is `beside` it: what that says.
 #[derive(Debug, Clone)]
 pub struct RevisionRow {
     /// The effect.
@@ -79,6 +81,8 @@ pub struct RevisionRow {
     pub tool_stamp: Option<(Name, i64)>,
     /// The time of the change.
     pub at: Timestamp,
+    /// What is written beside it, for the few that have something.
+    pub beside: Option<Box<Beside>>,
 }
 
 /// A row of open effects.

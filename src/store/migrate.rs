@@ -25,6 +25,8 @@ const SQLITE: &[Script] = &[
     (1, "effects", include_str!("../../migrations/sqlite/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/sqlite/0002_tool_secrets.sql")),
     (3, "receipts", include_str!("../../migrations/sqlite/0003_receipts.sql")),
+    (4, "approvals", include_str!("../../migrations/sqlite/0004_approvals.sql")),
+    (5, "profiles", include_str!("../../migrations/sqlite/0005_profiles.sql")),
     (6, "recovery", include_str!("../../migrations/sqlite/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/sqlite/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
@@ -33,6 +35,8 @@ const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
     (2, "tool_secrets", include_str!("../../migrations/postgres/0002_tool_secrets.sql")),
     (3, "receipts", include_str!("../../migrations/postgres/0003_receipts.sql")),
+    (4, "approvals", include_str!("../../migrations/postgres/0004_approvals.sql")),
+    (5, "profiles", include_str!("../../migrations/postgres/0005_profiles.sql")),
     (6, "recovery", include_str!("../../migrations/postgres/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
@@ -209,6 +213,7 @@ mod tests {
         );
         let schema = format!("schema {}", LATEST + 7);
         assert!(matches!(&error, StoreError::Schema(text) if text.contains(&schema)), "{error}");
+
 
         let changed = AppliedMigration { version: 1, checksum: Cow::Borrowed(b"x") };
         let error = compare(&[changed], SQLITE).unwrap_err();

@@ -5,6 +5,7 @@
 //! lives in SQL; every write carries what it expects to find.
 
 pub mod aliases;
+pub mod approvals;
 pub mod changeset;
 pub mod error;
 pub mod migrate;
@@ -13,6 +14,7 @@ pub mod operators;
 pub mod postgres;
 pub mod receipts;
 pub mod recovery;
+pub mod profiles;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
@@ -32,6 +34,9 @@ pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk}
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
 pub use secrets::{SecretStore, ToolSecretRow};
+pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
+pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Renewal, RevisionRow};
+pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -178,9 +183,7 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store:
-    aliases::AliasKeyStore + SecretStore + OperatorStore + RecoveryStore + ReceiptStore + Send + Sync + std::fmt::Debug
-{
+pub trait Store: aliases::AliasKeyStore + SecretStore + OperatorStore + RecoveryStore + ReceiptStore + ApprovalStore + ProfileStore + Send + Sync + std::fmt::Debug {
     /// Which backend.
     fn backend(&self) -> Backend;
 

@@ -40,6 +40,9 @@ pub(super) fn authorize(
     if current != record.intent.tool_revision {
         return Decision::refuse(Refusal::ApprovalStale("the tool was changed after the proposal"));
     }
+    if context.profile_changed {
+        return Decision::refuse(Refusal::ApprovalStale("the session adopted another profile after the proposal"));
+    }
     if let Err(refusal) = check_revision(record, Some(expected_revision)) {
         return Decision::refuse(refusal);
     }
@@ -53,8 +56,7 @@ pub(super) fn authorize(
         reason: reason.to_owned(),
         at: context.now,
     });
-    let approvals = open.decisions.iter().filter(|decision| decision.approve).count();
-    let quorum = usize::try_from(open.needed).is_ok_and(|needed| approvals >= needed);
+    let (approvals, quorum) = (open.approvals(), open.has_quorum());
     open.granted = approve && quorum;
     if in_doubt && !approve {
         next.event(Event::new(EventKind::Proposed).with("reason", "denied"));

@@ -93,6 +93,9 @@ fn authorization_gap(next: &mut Next<'_>) -> Option<Gap> {
     if granted && current != next.record.intent.tool_revision {
         return Some(Gap::Refused(Refusal::ApprovalStale("the tool was changed after the approval")));
     }
+    if granted && context.profile_changed {
+        return Some(Gap::Refused(Refusal::ApprovalStale("the session adopted another profile after the approval")));
+    }
     None
 }
 

@@ -51,7 +51,8 @@ pub(super) fn let_pass(next: &mut Next<'_>) {
 /// Ends a hold: the effect it was held for has settled, so the suspicion is gone.
 pub(super) fn release_hold(next: &mut Next<'_>) {
     let held = next.life.approval.as_ref().is_some_and(|approval| approval.held_for.is_some());
-    if next.life.state == State::Proposed && held {
+    // What was proposed under another profile than the session has now is not let go by itself.
+    if next.life.state == State::Proposed && held && !next.context.profile_changed {
         if next.context.tool.spec.authorization.mode == crate::domain::tool::AuthorizationMode::Approval {
             // The tool asks for approval anyway; only the suspicion goes.
             if let Some(approval) = &mut next.life.approval {

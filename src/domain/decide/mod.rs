@@ -21,6 +21,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::command::Command;
 use super::ids::Name;
 use super::journal::{Event, EventKind};
@@ -44,6 +46,8 @@ pub struct Context {
     pub tool: Arc<Tool>,
     /// The tool as it is registered now; `None` if it was deleted.
     pub current: Option<Arc<Tool>>,
+    /// The effect's session has another profile now than the effect was proposed under.
+    pub profile_changed: bool,
 }
 
 impl Context {
@@ -87,6 +91,10 @@ pub struct Revision {
     pub lease_seen: Option<Timestamp>,
     /// The tool stamp that a grant depends on; the commit repeats it.
     pub tool_stamp: Option<i64>,
+    /// The standing grant that the change uses; the commit counts the use, or loses.
+    pub grant_use: Option<Uuid>,
+    /// Nothing happened but what time decided: the service's own change, whoever was there to see it.
+    pub is_lapse: bool,
 }
 
 /// What a caller is told when nothing was refused.
@@ -214,6 +222,8 @@ struct Next<'a> {
     result: Option<Arc<str>>,
     lease_seen: Option<Timestamp>,
     tool_stamp: Option<i64>,
+    /// How many of the events time has decided.
+    lapses: usize,
 }
 
 impl<'a> Next<'a> {
@@ -231,8 +241,10 @@ impl<'a> Next<'a> {
             result: None,
             lease_seen: None,
             tool_stamp: None,
+            lapses: 0,
         };
         expire::let_pass(&mut next);
+        next.lapses = next.events.len();
         next
     }
 
@@ -303,6 +315,7 @@ impl<'a> Next<'a> {
     }
 
     fn change(self) -> Change {
+        let is_lapse = self.lapses > 0 && self.events.len() == self.lapses && self.receipt.is_none();
         Change::Revise(Box::new(Revision {
             intent: None,
             life: self.life,
@@ -311,6 +324,8 @@ impl<'a> Next<'a> {
             result: self.result,
             lease_seen: self.lease_seen,
             tool_stamp: self.tool_stamp,
+            grant_use: None,
+            is_lapse,
         }))
     }
 

@@ -7,12 +7,13 @@ use super::{Answer, Change, Context, Decision, Next, Revision, claim};
 use crate::domain::canonical::{ALGORITHM, Sha256Digest};
 use crate::domain::command::Propose;
 use crate::domain::fault::Fault;
+use crate::domain::grant::LiveGrant;
 use crate::domain::ids::Name;
 use crate::domain::journal::{Event, EventKind};
 use crate::domain::record::{Approval, Identity, Intent, Life, Record};
 use crate::domain::refusal::Refusal;
 use crate::domain::state::State;
-use crate::domain::tool::{AuthorizationMode, DuplicateRule};
+use crate::domain::tool::{AuthorizationMode, DuplicateRule, RetainArguments};
 
 /// The intent that a proposal states under the context's tool.
 ///
@@ -133,6 +134,21 @@ pub(super) fn ask(intent: &Intent, context: &Context, held_for: Option<Name>) ->
         decisions: Vec::new(),
         held_for,
         granted: false,
+        grant_id: None,
+    }
+}
+
+/// The approval that a standing grant is: nobody has to be asked.
+fn approval_by(grant: &LiveGrant, intent: &Intent) -> Approval {
+    Approval {
+        proposal_digest: proposal_digest(intent),
+        needed: 0,
+        four_eyes: false,
+        expires_at: grant.expires_at,
+        decisions: Vec::new(),
+        held_for: None,
+        granted: true,
+        grant_id: Some(grant.id),
     }
 }
 
@@ -149,6 +165,10 @@ fn fresh(propose: &Propose, context: &Context) -> Decision {
             DuplicateRule::Allow => {}
         }
     }
+    if context.tool.spec.retain_arguments == RetainArguments::UntilSettled && propose.sent.is_none() {
+        let fault = Fault::new("/arguments", "must be sent: the tool retains them until the effect is settled");
+        return Decision::refuse(Refusal::Invalid(vec![fault]));
+    }
     let mut proposed = Event::new(EventKind::Proposed)
         .with("tool", intent.tool.as_str())
         .with("effect", intent.class.as_str())
@@ -157,27 +177,31 @@ fn fresh(propose: &Propose, context: &Context) -> Decision {
     if let Some(first) = &held_for {
         proposed = proposed.with("held_for", first.as_str());
     }
+    let grant =
+        propose.grant.as_deref().filter(|grant| held_for.is_none() && grant.terms.cover(&intent, &context.tool));
     let mut life = Life::new(context.now);
     let mut events = vec![proposed];
     let mut answer = Answer::default();
-    let mut tool_stamp = Some(context.tool.stamp);
-    if held_for.is_some() || context.tool.spec.authorization.mode == AuthorizationMode::Approval {
+    let asks = context.tool.spec.authorization.mode == AuthorizationMode::Approval && grant.is_none();
+    if held_for.is_some() || asks {
         let approval = ask(&intent, context, held_for);
         life.deadline_at = Some(approval.expires_at);
         life.approval = Some(approval);
     } else {
         life.state = State::IntentRecorded;
-        events.push(Event::new(EventKind::Authorized));
+        let authorized = Event::new(EventKind::Authorized);
+        events.push(match grant {
+            Some(grant) => authorized.with("grant_id", grant.id.to_string()),
+            None => authorized,
+        });
         events.push(Event::new(EventKind::IntentRecorded));
+        life.approval = grant.map(|grant| approval_by(grant, &intent));
         if let Some(wish) = &propose.claim
             && !context.is_paused()
         {
             events.push(claim::grant(&mut life, wish, context));
             answer.owns_dispatch = true;
         }
-    }
-    if context.tool.revision == 0 {
-        tool_stamp = None;
     }
     Decision {
         change: Some(Change::Revise(Box::new(Revision {
@@ -187,7 +211,9 @@ fn fresh(propose: &Propose, context: &Context) -> Decision {
             receipt: None,
             result: None,
             lease_seen: None,
-            tool_stamp,
+            tool_stamp: (context.tool.revision > 0).then_some(context.tool.stamp),
+            grant_use: grant.map(|grant| grant.id),
+            is_lapse: false,
         }))),
         answer: Ok(answer),
     }

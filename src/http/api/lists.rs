@@ -40,7 +40,6 @@ impl Paging {
     }
 }
 
-/// The size of a page.
 pub(super) fn check_limit(limit: Option<u32>) -> Result<u32, Problem> {
     let limit = limit.unwrap_or(limits::PAGE_DEFAULT);
     if (1..=limits::PAGE_MAX).contains(&limit) {

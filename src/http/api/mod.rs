@@ -1,10 +1,12 @@
 //! Handlers: extract, one service call, respond.
 #![expect(clippy::missing_errors_doc, reason = "the problems of each handler stand in its OpenAPI responses")]
 
+pub mod approvals;
 pub mod authorization;
 pub mod batch;
 pub mod dry_run;
 pub mod effects;
+pub mod grants;
 pub mod intents;
 pub mod lists;
 pub mod meta;
@@ -16,4 +18,5 @@ pub mod reconciliations;
 pub mod recovery;
 pub mod resolutions;
 pub mod sources;
+pub mod profiles;
 pub mod tools;

@@ -222,10 +222,10 @@ fn view(decided: &Decided) -> EffectView<'_> {
             at: made.at,
             decision_digest: made.digest.as_str(),
         }),
-        approval: life.approval.as_ref().filter(|_| life.state == State::Proposed).map(|approval| ApprovalView {
+        approval: life.approval.as_ref().filter(|_| directive == Directive::Authorize).map(|approval| ApprovalView {
             proposal_digest: approval.proposal_digest.as_str(),
             approvals_needed: approval.needed,
-            approvals: approval.decisions.iter().filter(|decision| decision.approve).count(),
+            approvals: approval.approvals(),
             expires_at: approval.expires_at,
             held_for: approval.held_for.as_ref().map(crate::domain::ids::Name::as_str),
         }),

@@ -69,7 +69,7 @@ pub struct IntentBody {
     /// What is acted on.
     #[schema(min_length = 1, max_length = 256, example = "order-1001")]
     pub target: String,
-    /// The arguments, any JSON (at most 256 KiB). Only their digest is kept.
+    /// The arguments, any JSON (at most 256 KiB). Only their digest is kept, unless the tool retains them.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub arguments: Option<Box<RawValue>>,
@@ -122,6 +122,7 @@ impl IntentBody {
         let profile_id = faults.optional("/profile_id", self.profile_id.as_ref());
         let claim = self.claim.as_ref().map(|claim| claim.check("/claim", &mut faults));
         let (digest, arguments) = check_arguments(&self, &mut faults)?;
+        let sent = self.arguments.as_ref().map(|raw| Arc::from(raw.get()));
         let (Some(tool), Some(target), Some(digest), true) = (tool, target, digest, faults.is_empty()) else {
             return Err(faults.problem());
         };
@@ -132,6 +133,7 @@ impl IntentBody {
             target,
             arguments_digest: digest,
             arguments,
+            sent,
             run_id,
             session_id,
             call_id,

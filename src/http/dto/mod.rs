@@ -1,7 +1,9 @@
 //! What is sent and what is answered. Each request type checks itself into a service request.
 
 pub mod dry_run;
+pub mod approval;
 pub mod effect;
+pub mod grant;
 pub mod intent;
 pub mod outcome;
 pub mod queue;
@@ -9,6 +11,7 @@ pub mod receipts;
 pub mod reconciliation;
 pub mod recovery;
 pub mod resolution;
+pub mod profile;
 pub mod tool;
 
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Heartbeats, outcomes, authorizations.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -176,7 +176,7 @@ fn digest(dispatch_id: &Uuid, fence: u32, word: OutcomeWord, evidence: Evidence<
 }
 
 /// A person's decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionWord {
     /// Yes.

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row as _};
+use sqlx::{PgExecutor, PgPool, Row as _};
 use uuid::Uuid;
 
-use super::{single, sql};
+use super::{beside, single, sql};
 use crate::store::rows::state_code;
 use crate::store::{ChangeSet, Committed, Postponed, Renewal, Result, RevisionRow};
 
@@ -40,7 +40,11 @@ pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<C
     }
     let mut applied: HashSet<Uuid> = HashSet::with_capacity(batch.len());
     if !revisions.is_empty() {
-        revise(writer, &revisions, &mut applied).await?;
+        if revisions.iter().any(|row| row.beside.is_some()) {
+            beside::revise(writer, &revisions, &mut applied).await?;
+        } else {
+            revise(writer, &revisions, &mut applied).await?;
+        }
     }
     let mut renewed = HashSet::new();
     if !renewals.is_empty() {
@@ -73,7 +77,8 @@ async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uu
     Ok(())
 }
 
-async fn many(writer: &PgPool, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
+/// Writes many revisions with one statement.
+pub(super) async fn many<'e>(writer: impl PgExecutor<'e>, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
     let text = |pick: fn(&RevisionRow) -> Option<&str>| -> Vec<Option<&str>> { rows.iter().map(|r| pick(r)).collect() };
     let tenant: Vec<&str> = rows.iter().map(|r| r.key.tenant.as_str()).collect();
     let effect: Vec<Uuid> = rows.iter().map(|r| r.key.effect).collect();

@@ -8,6 +8,8 @@
 
 pub mod operators;
 pub mod recovery;
+pub mod approvals;
+pub mod profiles;
 
 /// The database's time in microseconds.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

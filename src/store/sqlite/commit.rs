@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::plan::plan;
-use super::{SqliteStore, sql};
+use super::{SqliteStore, beside, sql};
 use crate::domain::ids::Tenant;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
@@ -33,7 +33,10 @@ pub(super) async fn commit(store: &SqliteStore, batch: &[ChangeSet]) -> Result<V
         }
     }
     let now = store.clock.now();
-    let outcome = judge(batch, &found, now);
+    let mut outcome = judge(batch, &found, now);
+    if beside::is_in(batch) {
+        beside::write(&mut lent.connection, batch, &mut outcome, now).await?;
+    }
     match plan(batch, &outcome, now) {
         Some((plan, documents)) => {
             sqlx::query(sql::WRITE).bind(Json(&plan)).bind(documents).execute(&mut lent.connection).await?;

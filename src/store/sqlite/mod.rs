@@ -5,11 +5,14 @@
 //! it reads can't change before it writes, whichever process does so.
 
 mod aliases;
+mod approvals;
+mod beside;
 mod clock;
 mod commit;
 mod connect;
 mod operators;
 mod plan;
+mod profiles;
 mod query;
 mod receipts;
 pub mod receipts_sql;

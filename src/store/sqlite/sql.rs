@@ -7,6 +7,8 @@
 
 pub mod operators;
 pub mod recovery;
+pub mod approvals;
+pub mod profiles;
 
 /// Every statement by name.
 pub const ALL: &[(&str, &str)] = &[

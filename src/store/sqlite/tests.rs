@@ -137,6 +137,7 @@ fn create(operation: &str, created_us: i64) -> RevisionRow {
         lease_seen: None,
         tool_stamp: None,
         at: at(created_us),
+        beside: None,
     }
 }
 

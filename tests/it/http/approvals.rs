@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::http::{TOOL, granted, tool};
 
+use crate::support::downstream::{Downstream, Mode};
 use crate::support::{Answer, Api, StoreUnderTest, bodies, both_stores};
 
 both_stores!(
@@ -16,6 +17,9 @@ both_stores!(
     a_proposal_expires,
     a_changed_tool_makes_it_stale,
     other_tools_ask_for_no_approval,
+    of_decisions_at_once_one_counts,
+    an_approved_call_is_not_asked_about_again,
+    an_approval_is_used_by_one_of_many_claims,
 );
 
 async fn guarded(store: StoreUnderTest, more: Value) -> Api {
@@ -25,11 +29,11 @@ async fn guarded(store: StoreUnderTest, more: Value) -> Api {
     api
 }
 
-fn person(store: StoreUnderTest, api: &Api, name: &str) -> Api {
+pub(super) fn person(store: StoreUnderTest, api: &Api, name: &str) -> Api {
     api.with_token(Some(store.shared().token(&api.tenant, name, "effects:approve")))
 }
 
-async fn approve(who: &Api, answer: &Answer) -> Answer {
+pub(super) async fn approve(who: &Api, answer: &Answer) -> Answer {
     who.authorize(answer.str("/operation_id"), answer.revision(), &bodies::decision(answer, "approve")).await
 }
 
@@ -161,4 +165,70 @@ async fn other_tools_ask_for_no_approval(store: StoreUnderTest) {
     let body = json!({ "decision": "approve", "proposal_digest": digest, "reason": "x" });
     person(store, &api, "ann").authorize("op", 1, &body).await.problem(409, "state-conflict");
     assert_eq!(api.get("op").await.state("dispatched").revision(), 1);
+}
+
+/// Two people answer the same question at the same time, in all ways.
+async fn of_decisions_at_once_one_counts(store: StoreUnderTest) {
+    let api = guarded(store, json!({})).await;
+    let (ann, bob) = (person(store, &api, "ann"), person(store, &api, "bob"));
+    for (round, other) in ["deny", "approve", "deny", "approve", "deny", "approve"].into_iter().enumerate() {
+        let operation = format!("op-{round}");
+        let proposed = api.intent(&bodies::intent(&operation, TOOL)).await.expect(201);
+        let (yes, second) = (bodies::decision(&proposed, "approve"), bodies::decision(&proposed, other));
+        let (first, second) = tokio::join!(ann.authorize(&operation, 1, &yes), bob.authorize(&operation, 1, &second));
+        let answers =
+            [("intent_recorded", first), (if other == "deny" { "refused" } else { "intent_recorded" }, second)];
+        let won: Vec<_> = answers.iter().filter(|(_, answer)| answer.status == 200).collect();
+        assert_eq!(won.len(), 1, "{answers:#?}");
+        let lost = answers.iter().find(|(_, answer)| answer.status != 200).unwrap();
+        assert!([409, 412].contains(&lost.1.status.as_u16()), "{answers:#?}");
+        let found = api.get(&operation).await.state(won[0].0);
+        assert_eq!((found.revision(), api.journal(&operation).await.len()), (2, 2), "one decision is on record");
+        let approval = ann.read(&format!("/api/approvals/{operation}")).await.expect(200);
+        assert_eq!(approval.at("/decisions").as_array().unwrap().len(), 1, "{approval}");
+    }
+}
+
+/// A process that comes back after its call was approved gets on with it.
+async fn an_approved_call_is_not_asked_about_again(store: StoreUnderTest) {
+    let api = guarded(store, json!({})).await;
+    let ann = person(store, &api, "ann");
+    let body = bodies::claiming("op", TOOL);
+    let proposed = api.intent(&body).await.expect(201).directive("authorize");
+    api.intent(&body).await.expect(200).directive("authorize");
+    approve(&ann, &proposed).await.expect(200);
+    api.intent(&bodies::intent("op", TOOL)).await.expect(200).directive("claim");
+    let granted = api.intent(&body).await.expect(200).directive("dispatch");
+    let again = api.intent(&body).await.expect(200).directive("dispatch");
+    assert_eq!(again.json["dispatch"], granted.json["dispatch"]);
+    api.outcome("op", &bodies::succeeded(&granted)).await.expect(200).state("completed");
+    api.intent(&body).await.expect(200).directive("replay");
+    let asked = api.events("op").await.iter().filter(|event| *event == "effect.proposed").count();
+    assert_eq!(asked, 1);
+}
+
+async fn an_approval_is_used_by_one_of_many_claims(store: StoreUnderTest) {
+    let api = guarded(store, json!({})).await;
+    let ann = person(store, &api, "ann");
+    let downstream = Downstream::start(Mode::Normal).await;
+    for round in 0..4 {
+        let operation = format!("op-{round}");
+        let proposed = api.intent(&bodies::intent(&operation, TOOL)).await.expect(201);
+        approve(&ann, &proposed).await.expect(200);
+        let claims = (0..8).map(|number| {
+            let (api, operation, downstream) = (&api, &operation, &downstream);
+            async move {
+                let answer = if number % 2 == 0 {
+                    api.dispatch(operation, &bodies::claim()).await
+                } else {
+                    api.intent(&bodies::claiming(operation, TOOL)).await
+                };
+                if answer.json["directive"] == "dispatch" {
+                    downstream.act(answer.str("/dispatch/idempotency_key")).await.unwrap();
+                }
+            }
+        });
+        futures_util::future::join_all(claims).await;
+        assert_eq!(downstream.total(), round + 1);
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use actonce::auth::Scope;
 use serde_json::{Value, json};
 
-use crate::http::{TOOL, external, granted, in_review, receipts};
+use crate::http::{TOOL, external, granted, in_review, profile, receipts};
 use crate::support::api::{Answer, segment};
 use crate::support::contract::DOCUMENT;
 use crate::support::{Api, StoreUnderTest, bodies, both_stores, unique};
@@ -116,6 +116,16 @@ async fn table(api: &Api) -> Vec<Operation> {
     let (attached, discarded) = (quarantined(api, "re_1").await, quarantined(api, "re_2").await);
     receipts::put(api, "unused", &json!({})).await;
     let attach = json!({ "operation_id": "doubtful", "expected_revision": 2, "reason": "because" });
+    let profile = profile(api, "1").await;
+    let bound = bodies::with(bodies::intent("bound", TOOL), &json!({ "session_id": "session", "profile_id": profile }));
+    api.intent(&bound).await.expect(201);
+    api.cancel("bound").await.expect(200);
+    let grant = json!({ "tool": "guarded", "target": "x", "max_uses": 1, "expires_after_seconds": 60, "reason": "x" });
+    let granted = api.post("/api/grants", &grant).await.expect(201);
+    let granted: &'static str = granted.str("/grant_id").to_owned().leak();
+    let adoption = json!({ "profile_id": profile, "idempotency_key": "key", "reason": "x" });
+    let declared: &'static str = profile.clone().leak();
+    let components = json!([{ "class": "tool", "name": "x", "behavior_version": "1", "implementation_version": "1" }]);
     let (read, write) = (Some(Scope::EffectsRead), Some(Scope::EffectsWrite));
     let recovery = Some(Scope::RecoveryOperate);
     let plan = api.post("/api/recovery/plans", &json!({ "states": ["intent_recorded"] })).await.expect(200).json;
@@ -151,6 +161,16 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("GET", "/api/queue", read, ""),
         on("POST", "/api/queue/resolutions/preview", resolve, "").body(json!({})),
         on("POST", "/api/queue/resolutions", resolve, "").body(bulk),
+        on("GET", "/api/approvals", approve, ""),
+        on("GET", "/api/approvals/{operation_id}", approve, "proposed"),
+        on("POST", "/api/grants", approve, "").body(grant).answers(201),
+        on("GET", "/api/grants", approve, ""),
+        on("GET", "/api/grants/{grant_id}", approve, granted),
+        on("POST", "/api/grants/{grant_id}/revoke", approve, granted),
+        on("PUT", "/api/profiles", write, "").body(json!({ "components": components })),
+        on("GET", "/api/profiles/{profile_id}", read, declared),
+        on("GET", "/api/sessions/{session_id}/profile", read, "session"),
+        on("POST", "/api/sessions/{session_id}/profile", write, "session").body(adoption),
         on("GET", "/api/tools", read, ""),
         on("GET", "/api/tools/{name}", read, TOOL),
         Operation { foreign: Foreign::Own, ..put },
@@ -224,8 +244,9 @@ async fn every_operation_asks_for_its_scope(store: StoreUnderTest) {
 async fn assert_walls_hold(store: StoreUnderTest, api: &Api, table: &[Operation]) {
     let foreign = store.tenant();
     external(&foreign).await;
+    foreign.put_tool("guarded", &json!({ "effect": "external", "authorization": { "mode": "approval" } })).await;
     for operation in table.iter().filter(|operation| operation.foreign == Foreign::NotFound) {
-        let there = operation.send(&foreign, if operation.name == TOOL { "guarded" } else { &operation.name }).await;
+        let there = operation.send(&foreign, if operation.name == TOOL { "unused" } else { &operation.name }).await;
         let absent = operation.send(&foreign, &unique("absent")).await.problem(404, "not-found");
         assert_eq!(there.text, absent.text, "{} {}", operation.method, operation.path);
         let names =

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::http::{TOOL, external, tool};
+use crate::http::{TOOL, external, profile, tool};
 use crate::support::{Api, Options, StoreUnderTest, bodies, both_stores};
 
 both_stores!(
@@ -22,9 +22,10 @@ both_stores!(
 async fn new_then_known(store: StoreUnderTest) {
     let api = store.tenant();
     external(&api).await;
+    let profile = profile(&api, "1").await;
     let body = bodies::with(
         bodies::intent("run-42:refund", TOOL),
-        &json!({ "run_id": "run-42", "session_id": "s-7", "call_id": "call_9", "profile_id": "sha256:p" }),
+        &json!({ "run_id": "run-42", "session_id": "s-7", "call_id": "call_9", "profile_id": profile }),
     );
     let first = api.intent(&body).await.expect(201).directive("claim").state("intent_recorded");
     assert_eq!(first.revision(), 1);
@@ -33,7 +34,7 @@ async fn new_then_known(store: StoreUnderTest) {
     assert_eq!(location, "/api/effects/run%2D42%3Arefund");
     let expected = json!({
         "operation_id": "run-42:refund", "tool": TOOL, "tool_revision": 1, "effect": "external", "target": bodies::TARGET,
-        "attempt": 0, "run_id": "run-42", "session_id": "s-7", "call_id": "call_9", "profile_id": "sha256:p",
+        "attempt": 0, "run_id": "run-42", "session_id": "s-7", "call_id": "call_9", "profile_id": profile,
         "digest_algorithm": "sha256-jcs-int53", "replayed": false,
     });
     for (name, value) in expected.as_object().unwrap() {

@@ -1,6 +1,7 @@
 //! The contract over HTTP (protocol §4, §5, §11, §12).
 
 mod adapters;
+mod approval_queue;
 mod approvals;
 mod auth;
 mod batches;
@@ -11,6 +12,7 @@ mod connections;
 mod conventions;
 mod dry_run;
 mod duplicates;
+mod grants;
 mod intents;
 mod late;
 mod leases;
@@ -18,12 +20,14 @@ mod lists;
 mod mended;
 mod outcomes;
 mod queue;
+mod profiles;
 mod reads;
 mod receipts;
 mod replicas;
 mod resolutions;
 mod restart;
 mod results;
+mod retained;
 mod tokens;
 mod tools;
 mod waits;
@@ -44,6 +48,14 @@ pub(crate) async fn external(api: &Api) {
 /// Registers [`TOOL`] as given.
 pub(crate) async fn tool(api: &Api, spec: Value) {
     api.put_tool(TOOL, &spec).await.expect(201);
+}
+
+/// A declared profile of one tool and one policy; the tool has this version.
+pub(crate) async fn profile(api: &Api, version: &str) -> String {
+    let component = |class: &str, name: &str, version: &str| json!({ "class": class, "name": name, "behavior_version": version, "implementation_version": "1" });
+    let components = json!([component("tool", TOOL, version), component("policy", "limits", "1")]);
+    let answer = api.call("PUT", "/api/profiles").json(&json!({ "components": components })).send().await.expect(200);
+    answer.str("/profile_id").to_owned()
 }
 
 /// A kind of report, such as `bodies::succeeded`.

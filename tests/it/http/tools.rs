@@ -217,7 +217,6 @@ async fn what_is_not_in_this_version_is_refused(store: StoreUnderTest) {
     let api = store.tenant();
     for (more, pointer) in [
         (json!({ "reconciliation": "automatic" }), "/reconciliation"),
-        (json!({ "retain_arguments": "until_settled" }), "/retain_arguments"),
     ] {
         let answer = api.put_tool(TOOL, &bodies::with(json!({ "effect": "external" }), &more)).await;
         let answer = answer.problem(400, "invalid-request").faults_at(&[pointer]);

@@ -198,6 +198,8 @@ fn proposal(dice: &mut Dice, operation: &str, found: Option<&Record>) -> Propose
         claim: if dice.once_in(3) { None } else { Some(wish(dice)) },
         idempotency_key: format!("key of {operation}").into(),
         duplicate_of: None,
+        sent: None,
+        grant: None,
     }
 }
 

@@ -143,7 +143,7 @@ impl Reference {
             0 => Self::ad_hoc(),
             revision => self.tool(tenant, &intent.tool, Some(revision)).unwrap(),
         };
-        Context { now: self.now, principal: principal.clone(), tool, current }
+        Context { now: self.now, principal: principal.clone(), tool, current, profile_changed: false }
     }
 
     /// The open effect of the tenant that guards this act.
@@ -205,7 +205,7 @@ impl Reference {
             None => return "unknown tool".to_owned(),
         };
         let current = Some(Arc::clone(&tool));
-        let context = Context { now: self.now, principal: principal.clone(), tool, current };
+        let context = Context { now: self.now, principal: principal.clone(), tool, current, profile_changed: false };
         if let Ok(intent) = decide::intent_of(&proposal, &context)
             && context.tool.spec.duplicate_rule(intent.class) != DuplicateRule::Allow
         {
@@ -333,10 +333,11 @@ fn revise(key: &EffectKey, before: Option<Kept>, revision: decide::Revision, con
     let digest = |text: &Arc<str>| Sha256Digest::of(text.as_bytes());
     let (receipt_digest, result_digest) = (revision.receipt.as_ref().map(digest), revision.result.as_ref().map(digest));
     let covered = Sha256Digest::of(b"covers times");
+    let service = Name::new("actonce").unwrap();
     let entry = Entry {
         revision: life.revision,
         at: life.updated_at,
-        by: &context.principal,
+        by: if revision.is_lapse { &service } else { &context.principal },
         state: life.state,
         events: &revision.events,
         intent_digest: revision.intent.is_some().then_some(&covered),

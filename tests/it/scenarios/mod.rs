@@ -15,7 +15,7 @@ use actonce::app::SQLITE_FILE;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 
 use crate::support::server::program;
 use crate::support::{Server, postgres};
@@ -61,6 +61,25 @@ pub(crate) fn sql(server: &Server, statement: &str) {
         });
     });
     done.join().expect("the statement ran");
+}
+
+/// The one number that a query on the database of a server answers.
+pub(crate) fn count(server: &Server, query: &str) -> i64 {
+    let query = AssertSqlSafe(format!("SELECT CAST(({query}) AS bigint)"));
+    let (file, url) = (server.data_dir().join(SQLITE_FILE), server.database_url().map(str::to_owned));
+    let done = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            if let Some(url) = url {
+                let mut connection = PgConnection::connect(&url).await.expect("Postgres answers");
+                sqlx::query_scalar(query).fetch_one(&mut connection).await.expect("a number")
+            } else {
+                let mut connection = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
+                sqlx::query_scalar(query).fetch_one(&mut connection).await.expect("a number")
+            }
+        })
+    });
+    done.join().expect("the query ran")
 }
 
 /// Runs these, so many at a time.

@@ -80,7 +80,13 @@ impl Maker {
 
     pub(crate) fn context(&self) -> Context {
         let tool = Arc::clone(&self.tool);
-        Context { now: self.now, principal: name("agent"), current: Some(Arc::clone(&tool)), tool }
+        Context {
+            now: self.now,
+            principal: name("agent"),
+            current: Some(Arc::clone(&tool)),
+            tool,
+            profile_changed: false,
+        }
     }
 
     pub(crate) fn proposal(&self, operation: &str) -> Propose {
@@ -98,6 +104,8 @@ impl Maker {
             claim: None,
             idempotency_key: "key".into(),
             duplicate_of: None,
+            sent: None,
+            grant: None,
         }
     }
 

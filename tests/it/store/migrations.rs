@@ -8,7 +8,13 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 18] = [
+    "retained_arguments",
+    "grant_uses",
+    "grants",
+    "adoptions",
+    "sessions",
+    "profiles",
     "quarantine",
     "receipt_sources",
     "entries",

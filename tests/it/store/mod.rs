@@ -1,6 +1,7 @@
 //! One behaviour, two backends: what a store promises, on both (ARCHITECTURE.md, "Two backends").
 
 pub(crate) mod bed;
+mod beside;
 mod commits;
 mod corrupt;
 mod documents;

@@ -318,3 +318,161 @@ fn a_new_approval_is_not_for_the_process_that_has_acted_before() {
     assert!(again.change.is_none() && !again.answer.unwrap().owns_dispatch, "a claim id is granted once");
     assert!(scene.claim("two").answer.unwrap().owns_dispatch);
 }
+
+fn is_lapse(decision: &crate::domain::decide::Decision) -> bool {
+    match &decision.change {
+        Some(crate::domain::decide::Change::Revise(revision)) => revision.is_lapse,
+        _ => panic!("nothing was written: {decision:?}"),
+    }
+}
+
+#[test]
+fn an_expiry_is_the_service_s_own_whoever_finds_it() {
+    let mut scene = asked(&json!({}));
+    scene.after(APPROVAL);
+    let claim = scene.by("agent").claim("one");
+    assert_eq!((events(&claim), scene.state()), (vec!["refused".to_owned()], State::Refused));
+    assert!(is_lapse(&claim));
+    let mut scene = asked(&json!({}));
+    scene.after(APPROVAL);
+    assert!(is_lapse(&scene.expire()));
+    // What somebody did is theirs, also where time did something before it.
+    let mut scene = asked(&json!({}));
+    assert!(!is_lapse(&decide_as(&mut scene, "ann", false)));
+    let mut scene = Scene::dispatched(spec_with(EffectClass::None, &json!({})));
+    scene.after(LEASE);
+    let claim = scene.claim("two");
+    assert_eq!(events(&claim)[0], "lease_expired");
+    assert!(!is_lapse(&claim), "a dispatch was granted");
+}
+
+fn live_grant(terms: &Value) -> std::sync::Arc<crate::domain::grant::LiveGrant> {
+    let mut all = json!({"tool": "payments.refund", "tool_revision": 1, "reason": "r", "author": "ann",
+        "request_digest": digest("request").as_str()});
+    for (member, value) in terms.as_object().unwrap() {
+        all[member] = value.clone();
+    }
+    std::sync::Arc::new(crate::domain::grant::LiveGrant {
+        id: uuid::Uuid::from_u128(7),
+        terms: serde_json::from_value(all).unwrap(),
+        expires_at: START.plus_seconds(APPROVAL),
+    })
+}
+
+fn granted(policy: &Value, terms: &Value) -> (Scene, crate::domain::decide::Decision) {
+    let mut scene = Scene::empty(spec_with(EffectClass::External, policy));
+    let proposal = Propose { claim: Some(super::scene::wish("one")), grant: Some(live_grant(terms)), ..scene.intent() };
+    let decision = scene.propose(&proposal);
+    (scene, decision)
+}
+
+fn used(decision: &crate::domain::decide::Decision) -> Option<uuid::Uuid> {
+    match &decision.change {
+        Some(crate::domain::decide::Change::Revise(revision)) => revision.grant_use,
+        _ => None,
+    }
+}
+
+#[test]
+fn a_live_grant_authorizes_what_it_covers_and_is_used_once() {
+    let approval = json!({"authorization": {"mode": "approval"}});
+    let (mut scene, decision) = granted(&approval, &json!({"target": "order-1"}));
+    assert_eq!(events(&decision), ["proposed", "authorized", "intent_recorded", "dispatched"]);
+    assert_eq!(used(&decision), Some(uuid::Uuid::from_u128(7)));
+    assert!(decision.answer.unwrap().owns_dispatch);
+    assert!(!scene.life().approval.as_ref().unwrap().granted, "consumed by this dispatch");
+    // The retry is not covered: people are asked.
+    scene.apply(&not_sent(scene.owner())).answer.unwrap();
+    let again = scene.claim("two");
+    assert_eq!((events(&again), scene.state(), used(&again)), (vec!["proposed".to_owned()], State::Proposed, None));
+
+    for (policy, terms) in [
+        (approval.clone(), json!({"target": "order-2"})),
+        (approval.clone(), json!({"author": "agent"})),
+        (approval.clone(), json!({"tool_revision": 2})),
+        (json!({"authorization": {"mode": "approval", "approvals": 2}}), json!({})),
+    ] {
+        let (scene, decision) = granted(&policy, &terms);
+        assert_eq!((scene.state(), used(&decision)), (State::Proposed, None), "{policy} {terms}");
+    }
+    let (scene, decision) = granted(&json!({"authorization": {"mode": "automatic"}}), &json!({}));
+    assert_eq!((scene.state(), used(&decision)), (State::Dispatched, None), "nothing to be granted");
+}
+
+#[test]
+fn a_grant_does_not_answer_a_suspicion_and_goes_stale_with_its_tool() {
+    let policy = json!({"authorization": {"mode": "approval"}, "on_suspected_duplicate": "hold"});
+    let mut scene = Scene::empty(spec_with(EffectClass::External, &policy));
+    let first = Some(name("run-0:refund"));
+    let held = scene.propose(&Propose { duplicate_of: first, grant: Some(live_grant(&json!({}))), ..scene.intent() });
+    assert_eq!((scene.state(), used(&held)), (State::Proposed, None));
+
+    let mut scene = Scene::empty(spec_with(EffectClass::External, &json!({"authorization": {"mode": "approval"}})));
+    scene.propose(&Propose { grant: Some(live_grant(&json!({}))), ..scene.intent() }).answer.unwrap();
+    assert_eq!((scene.state(), word(&scene)), (State::IntentRecorded, Directive::Claim));
+    scene.register(scene.tool.spec.clone());
+    assert!(matches!(refused(&scene.claim("one")), Refusal::ApprovalStale(_)));
+}
+
+#[test]
+fn another_profile_makes_an_approval_stale() {
+    let mut scene = asked(&json!({}));
+    scene.profile_changed = true;
+    for approve in [true, false] {
+        assert!(matches!(refused(&decide_as(&mut scene.clone(), "ann", approve)), Refusal::ApprovalStale(_)));
+    }
+    assert!(scene.by("agent").claim("one").change.is_none(), "it waits until it expires or is withdrawn");
+    let mut scene = asked(&json!({}));
+    decide_as(&mut scene, "ann", true).answer.unwrap();
+    scene.profile_changed = true;
+    assert!(matches!(refused(&scene.by("agent").claim("one")), Refusal::ApprovalStale(_)));
+    // A hold does not end by itself then.
+    let (mut scene, _) = suspected(EffectClass::External, &json!("hold"), "automatic");
+    scene.profile_changed = true;
+    assert!(scene.apply(&Command::Expire { hold_released: true }).change.is_none());
+}
+
+#[test]
+fn what_is_retained_has_to_be_sent() {
+    let mut scene = Scene::empty(spec_with(EffectClass::External, &json!({"retain_arguments": "until_settled"})));
+    let decision = scene.propose(&scene.intent());
+    let Refusal::Invalid(faults) = refused(&decision) else { panic!("{decision:?}") };
+    assert_eq!(faults[0].pointer, "/arguments");
+    assert!(scene.record.is_none());
+    scene.propose(&Propose { sent: Some("{}".into()), ..scene.intent() }).answer.unwrap();
+    // A repeat may say it by digest.
+    assert!(scene.propose(&scene.intent()).answer.is_ok());
+}
+
+#[test]
+fn where_an_approval_stands_is_told() {
+    use crate::domain::approval::{ApprovalState, approval_state, is_stale};
+    let state = |scene: &Scene| approval_state(scene.record(), &scene.context());
+    let mut scene = asked(&json!({"approvals": 2}));
+    assert_eq!(state(&scene), Some(ApprovalState::Pending));
+    let mut silent = scene.clone();
+    silent.after(APPROVAL);
+    assert_eq!(state(&silent), Some(ApprovalState::Expired), "also before anybody came by");
+    silent.expire();
+    assert_eq!(state(&silent), Some(ApprovalState::Expired));
+    let mut denied = scene.clone();
+    decide_as(&mut denied, "ann", false);
+    assert_eq!(state(&denied), Some(ApprovalState::Denied));
+    let mut withdrawn = scene.clone();
+    withdrawn.by("agent").apply(&Command::Cancel { expected_revision: None });
+    assert_eq!(state(&withdrawn), Some(ApprovalState::Withdrawn));
+    decide_as(&mut scene, "ann", true);
+    assert_eq!(state(&scene), Some(ApprovalState::Pending));
+    decide_as(&mut scene, "ben", true);
+    assert_eq!((state(&scene), is_stale(scene.record(), &scene.context())), (Some(ApprovalState::Approved), false));
+    let mut changed = scene.clone();
+    changed.register(changed.tool.spec.clone());
+    assert!(is_stale(changed.record(), &changed.context()));
+    let mut cancelled = scene.clone();
+    cancelled.apply(&Command::Cancel { expected_revision: None });
+    assert_eq!(state(&cancelled), Some(ApprovalState::Withdrawn));
+    scene.by("agent").claim("one").answer.unwrap();
+    assert_eq!(state(&scene), Some(ApprovalState::Used));
+    let plain = Scene::recorded(spec_with(EffectClass::None, &json!({})));
+    assert_eq!(state(&plain), None);
+}

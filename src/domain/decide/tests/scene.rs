@@ -85,6 +85,8 @@ pub(super) struct Scene {
     pub(super) tool: Arc<Tool>,
     /// The registration as it is now.
     pub(super) current: Option<Arc<Tool>>,
+    /// The session has adopted another profile.
+    pub(super) profile_changed: bool,
     pub(super) record: Option<Record>,
 }
 
@@ -92,7 +94,14 @@ impl Scene {
     /// Nothing is there yet.
     pub(super) fn empty(spec: ToolSpec) -> Self {
         let tool = tool(1, spec);
-        Self { now: START, principal: name("agent"), current: Some(Arc::clone(&tool)), tool, record: None }
+        Self {
+            now: START,
+            principal: name("agent"),
+            current: Some(Arc::clone(&tool)),
+            tool,
+            profile_changed: false,
+            record: None,
+        }
     }
 
     /// An intent was recorded, without a claim.
@@ -133,6 +142,8 @@ impl Scene {
             claim: None,
             idempotency_key: "key-1".into(),
             duplicate_of: None,
+            sent: None,
+            grant: None,
         }
     }
 
@@ -142,6 +153,7 @@ impl Scene {
             principal: self.principal.clone(),
             tool: Arc::clone(&self.tool),
             current: self.current.clone(),
+            profile_changed: self.profile_changed,
         }
     }
 

@@ -2,33 +2,37 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::*;
 
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, receipts_sql::ALL];
+    sql::ALL.iter().chain(more.into_iter().flatten()).copied()
+}
+
 #[tokio::test]
 async fn every_statement_prepares() {
     let bed = bed().await;
     let mut lent = bed.store.writer.lend().await.unwrap();
-    for (name, statement) in
-        sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL).chain(receipts_sql::ALL)
-    {
+    for (name, statement) in all() {
         assert!(lent.connection.prepare(statement.into_sql_str()).await.is_ok(), "{name}");
     }
 }
 
 #[test]
 fn every_statement_is_listed_once() {
-    for (source, all) in [
-        (include_str!("../sql.rs"), sql::ALL),
-        (include_str!("../sql/operators.rs"), sql::operators::ALL),
-        (include_str!("../receipts_sql.rs"), receipts_sql::ALL),
-    ] {
-        let constants = source.matches("\npub const ").count() - 1;
-        let mut names: Vec<_> = all.iter().map(|(name, _)| name).collect();
-        names.sort();
-        names.dedup();
-        assert_eq!((names.len(), all.len()), (constants, constants));
-    }
+    let sources = [
+        include_str!("../sql.rs"),
+        include_str!("../sql/approvals.rs"),
+        include_str!("../sql/profiles.rs"),
+        include_str!("../sql/operators.rs"),
+        include_str!("../sql/recovery.rs"),
+        include_str!("../receipts_sql.rs"),
+    ];
+    let constants: usize = sources.iter().map(|source| source.matches("\npub const ").count() - 1).sum();
+    let mut names: Vec<_> = all().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!((names.len(), all().count()), (constants, constants));
     // The driver counts parameters by position where numbers are skipped.
-    for (name, script) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL).chain(receipts_sql::ALL)
-    {
+    for (name, script) in all() {
         for statement in script.split(';') {
             let used = |number: usize| statement.contains(&format!("?{number}"));
             let highest = (1..=11).rev().find(|number| used(*number)).unwrap_or(0);
@@ -45,8 +49,7 @@ async fn statements_search_by_index() {
     /// What stands in the queue of several tools, and what no sweep could move.
     const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE"];
     let bed = bed().await;
-    for (name, script) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::recovery::ALL).chain(receipts_sql::ALL)
-    {
+    for (name, script) in all() {
         let no_plan = ["BEGIN", "COMMIT", "ROLLBACK", "PRAGMA"];
         let has_plan = |statement: &&str| !no_plan.iter().any(|word| statement.trim().starts_with(word));
         for statement in script.split(';').filter(has_plan) {
@@ -56,8 +59,8 @@ async fn statements_search_by_index() {
                 // `c` and `w` are the batch itself, `newest` one run.
                 let harmless = ["clock", "jsonb_each", "c", "w", "newest", "CONSTANT"];
                 let scanned = step.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next());
-                assert!(scanned.is_none_or(|t| harmless.contains(&t)) || READS_ALL.contains(name), "{name}: {step}");
-                assert!(!step.ends_with("FOR ORDER BY") || SORTS.contains(name), "{name}: {step}");
+                assert!(scanned.is_none_or(|t| harmless.contains(&t)) || READS_ALL.contains(&name), "{name}: {step}");
+                assert!(!step.ends_with("FOR ORDER BY") || SORTS.contains(&name), "{name}: {step}");
             }
         }
     }

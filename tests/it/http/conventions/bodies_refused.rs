@@ -36,6 +36,14 @@ fn operations() -> Vec<(&'static str, &'static str, Value)> {
         ("POST", "/api/intents/batch", json!({ "items": [bodies::claiming("new", TOOL)] })),
         ("POST", "/api/outcomes/batch", json!({ "items": [] })),
         ("PUT", "/api/tools/other", json!({ "effect": "none" })),
+        ("POST", "/api/grants", json!({ "tool": TOOL, "max_uses": 1, "expires_after_seconds": 60, "reason": "x" })),
+        (
+            "PUT",
+            "/api/profiles",
+            json!({ "components": [{ "class": "tool", "name": "x", "behavior_version": "1",
+            "implementation_version": "1" }] }),
+        ),
+        ("POST", "/api/sessions/s/profile", json!({ "profile_id": "x", "idempotency_key": "k", "reason": "x" })),
     ]
 }
 

@@ -1,0 +1,141 @@
+//! Profiles and bound sessions on Postgres.
+
+use async_trait::async_trait;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
+
+use super::PostgresStore;
+use super::sql::profiles as sql;
+use crate::domain::ids::{Name, Tenant};
+use crate::domain::time::Timestamp;
+use crate::store::profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
+use crate::store::rows::state_of;
+use crate::store::{Corruption, Result};
+
+fn name(row: &PgRow, index: usize, table: &'static str, column: &'static str, key: &Name) -> Result<Name> {
+    let text: String = row.try_get(index)?;
+    Ok(Name::new(&text).map_err(|_| Corruption { table, column, key: key.to_string() })?)
+}
+
+async fn session(connection: &mut PgConnection, tenant: &Tenant, id: &Name) -> Result<Option<SessionRow>> {
+    let query = sqlx::query(sql::SESSION).bind(tenant.as_str()).bind(id.as_str());
+    let Some(row) = query.fetch_optional(connection).await? else { return Ok(None) };
+    Ok(Some(SessionRow {
+        id: id.clone(),
+        profile: name(&row, 0, "sessions", "profile_id", id)?,
+        bound_at: Timestamp::from_micros(row.try_get(1)?),
+        bound_by: name(&row, 2, "sessions", "bound_by", id)?,
+    }))
+}
+
+async fn adoption(connection: &mut PgConnection, tenant: &Tenant, wish: &Adoption) -> Result<Option<Adoption>> {
+    let query = sqlx::query(sql::ADOPTION).bind(tenant.as_str()).bind(wish.session.as_str()).bind(wish.key.as_str());
+    let Some(row) = query.fetch_optional(connection).await? else { return Ok(None) };
+    Ok(Some(Adoption {
+        session: wish.session.clone(),
+        key: wish.key.clone(),
+        previous: name(&row, 0, "adoptions", "previous_profile", &wish.key)?,
+        profile: name(&row, 1, "adoptions", "profile_id", &wish.key)?,
+        request: row.try_get(2)?,
+        at: Timestamp::from_micros(row.try_get(3)?),
+        by: name(&row, 4, "adoptions", "adopted_by", &wish.key)?,
+    }))
+}
+
+#[async_trait]
+impl ProfileStore for PostgresStore {
+    async fn add_profile(&self, tenant: &Tenant, profile: &ProfileRow) -> Result<()> {
+        sqlx::query(sql::PROFILE_ADD)
+            .bind(tenant.as_str())
+            .bind(profile.id.as_str())
+            .bind(&profile.components)
+            .bind(profile.declared_at.micros())
+            .bind(profile.declared_by.as_str())
+            .execute(&self.readers)
+            .await?;
+        Ok(())
+    }
+
+    async fn profile(&self, tenant: &Tenant, id: &Name) -> Result<Option<ProfileRow>> {
+        let query = sqlx::query(sql::PROFILE).bind(tenant.as_str()).bind(id.as_str());
+        let Some(row) = query.fetch_optional(&self.readers).await? else { return Ok(None) };
+        Ok(Some(ProfileRow {
+            id: id.clone(),
+            components: row.try_get(0)?,
+            declared_at: Timestamp::from_micros(row.try_get(1)?),
+            declared_by: name(&row, 2, "profiles", "declared_by", id)?,
+        }))
+    }
+
+    async fn session(&self, tenant: &Tenant, id: &Name) -> Result<Option<SessionRow>> {
+        let mut connection = self.readers.acquire().await?;
+        session(&mut connection, tenant, id).await
+    }
+
+    async fn bind_session(&self, tenant: &Tenant, row: &SessionRow) -> Result<SessionRow> {
+        let mut connection = self.readers.acquire().await?;
+        sqlx::query(sql::SESSION_BIND)
+            .bind(tenant.as_str())
+            .bind(row.id.as_str())
+            .bind(row.profile.as_str())
+            .bind(row.bound_at.micros())
+            .bind(row.bound_by.as_str())
+            .execute(&mut *connection)
+            .await?;
+        let found = session(&mut connection, tenant, &row.id).await?;
+        let gone = || Corruption { table: "sessions", column: "session_id", key: row.id.to_string() };
+        Ok(found.ok_or_else(gone)?)
+    }
+
+    async fn adopt(&self, tenant: &Tenant, wish: &Adoption) -> Result<Adopted> {
+        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let query = sqlx::query(sql::SESSION_TAKE).bind(tenant.as_str()).bind(wish.session.as_str());
+        let taken = query.fetch_optional(&mut *transaction).await?;
+        if let Some(known) = adoption(&mut transaction, tenant, wish).await? {
+            transaction.rollback().await?;
+            return Ok(Adopted::Known(known));
+        }
+        let Some(taken) = taken else {
+            transaction.rollback().await?;
+            return Ok(Adopted::Unbound);
+        };
+        let made = Adoption { previous: name(&taken, 0, "sessions", "profile_id", &wish.session)?, ..wish.clone() };
+        let query = sqlx::query(sql::SESSION_UNRESOLVED).bind(tenant.as_str()).bind(wish.session.as_str());
+        let mut unresolved = Vec::new();
+        for row in query.fetch_all(&mut *transaction).await? {
+            let (state, count): (i16, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let bad = || Corruption { table: "open_effects", column: "state", key: wish.session.to_string() };
+            unresolved.push((state_of(state).ok_or_else(bad)?, u64::try_from(count).unwrap_or(0)));
+        }
+        if !unresolved.is_empty() {
+            transaction.rollback().await?;
+            return Ok(Adopted::Unresolved(unresolved));
+        }
+        write(&mut transaction, tenant, &made).await?;
+        transaction.commit().await?;
+        Ok(Adopted::Applied(made))
+    }
+}
+
+async fn write(connection: &mut PgConnection, tenant: &Tenant, made: &Adoption) -> Result<()> {
+    sqlx::query(sql::SESSION_MOVE)
+        .bind(tenant.as_str())
+        .bind(made.session.as_str())
+        .bind(made.profile.as_str())
+        .bind(made.at.micros())
+        .bind(made.by.as_str())
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(sql::ADOPTION_ADD)
+        .bind(tenant.as_str())
+        .bind(made.session.as_str())
+        .bind(made.key.as_str())
+        .bind(made.previous.as_str())
+        .bind(made.profile.as_str())
+        .bind(&made.request)
+        .bind(made.at.micros())
+        .bind(made.by.as_str())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
