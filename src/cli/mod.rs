@@ -4,8 +4,8 @@ mod demo;
 mod health;
 mod journal;
 mod migrate;
-mod recovery;
 mod profile;
+mod recovery;
 mod serve;
 
 use std::io::Write as _;

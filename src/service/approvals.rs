@@ -129,12 +129,12 @@ impl Service {
             return Ok(None);
         }
         let retains = context.tool.spec.retain_arguments == RetainArguments::UntilSettled;
-        let preview = if retains { self.preview(&record.key).await? } else { Preview::NotRetained };
+        let preview = if retains { self.preview_of(&record.key).await? } else { Preview::NotRetained };
         let answer = Answer { owns_dispatch: false, replayed: false };
         Ok(Some(ApprovalItem { decided: Decided { record, answer, context, created: false }, state, preview }))
     }
 
-    async fn preview(&self, key: &EffectKey) -> Result<Preview, ServiceError> {
+    async fn preview_of(&self, key: &EffectKey) -> Result<Preview, ServiceError> {
         let Some(sealed) = self.engine().store().retained(key).await? else { return Ok(Preview::Removed) };
         Ok(match self.sealer.arguments(key, &sealed) {
             Some(arguments) => Preview::Available(arguments),

@@ -35,11 +35,6 @@ impl DataKey {
         Self(bytes)
     }
 
-    /// A key of its own for one use.
-    pub(super) fn derive(&self, domain: &str, parts: &[&str]) -> [u8; 32] {
-        self.tag(domain, parts)
-    }
-
     fn tag(&self, domain: &str, parts: &[&str]) -> [u8; 32] {
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return [0; 32] };
         mac.update(domain.as_bytes());

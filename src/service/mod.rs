@@ -1,20 +1,21 @@
 //! The use cases. HTTP and CLI only translate; the engine only decides and commits.
 
 pub mod aliases;
+pub mod approvals;
 mod asking;
 pub mod bulk;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
 pub mod evidence;
-pub mod inbound;
-pub mod approvals;
 pub mod grants;
+pub mod inbound;
 pub mod journal;
 pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod ports;
+pub mod profiles;
 pub mod queue;
 pub mod queue_item;
 pub mod reconciliation;
@@ -23,7 +24,6 @@ pub mod recovery;
 pub mod seal;
 pub mod secrets;
 pub mod sources;
-pub mod profiles;
 pub mod tools;
 pub mod worker;
 

@@ -16,8 +16,8 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use crate::domain::ids::EffectKey;
-use crate::engine::fresh::Seals;
 use crate::domain::ids::prefix;
+use crate::engine::fresh::Seals;
 use crate::support::random_bytes;
 
 const FORMAT: u8 = 1;

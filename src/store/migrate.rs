@@ -214,7 +214,6 @@ mod tests {
         let schema = format!("schema {}", LATEST + 7);
         assert!(matches!(&error, StoreError::Schema(text) if text.contains(&schema)), "{error}");
 
-
         let changed = AppliedMigration { version: 1, checksum: Cow::Borrowed(b"x") };
         let error = compare(&[changed], SQLITE).unwrap_err();
         assert!(matches!(&error, StoreError::Schema(text) if text.contains("another content")), "{error}");

@@ -12,9 +12,9 @@ pub mod migrate;
 pub mod open;
 pub mod operators;
 pub mod postgres;
+pub mod profiles;
 pub mod receipts;
 pub mod recovery;
-pub mod profiles;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
@@ -28,15 +28,14 @@ use crate::domain::record::Record;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 
+pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
+pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
 pub use secrets::{SecretStore, ToolSecretRow};
-pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
-pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Renewal, RevisionRow};
-pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -183,7 +182,18 @@ pub enum ToolWritten {
 
 /// The narrow trait. Object-safe; `Arc<dyn Store>` is what the engine holds.
 #[async_trait]
-pub trait Store: aliases::AliasKeyStore + SecretStore + OperatorStore + RecoveryStore + ReceiptStore + ApprovalStore + ProfileStore + Send + Sync + std::fmt::Debug {
+pub trait Store:
+    aliases::AliasKeyStore
+    + SecretStore
+    + OperatorStore
+    + RecoveryStore
+    + ReceiptStore
+    + ApprovalStore
+    + ProfileStore
+    + Send
+    + Sync
+    + std::fmt::Debug
+{
     /// Which backend.
     fn backend(&self) -> Backend;
 

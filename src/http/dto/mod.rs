@@ -1,17 +1,17 @@
 //! What is sent and what is answered. Each request type checks itself into a service request.
 
-pub mod dry_run;
 pub mod approval;
+pub mod dry_run;
 pub mod effect;
 pub mod grant;
 pub mod intent;
 pub mod outcome;
+pub mod profile;
 pub mod queue;
 pub mod receipts;
 pub mod reconciliation;
 pub mod recovery;
 pub mod resolution;
-pub mod profile;
 pub mod tool;
 
 use serde::Deserialize;

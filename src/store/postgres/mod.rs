@@ -1,11 +1,11 @@
 //! The Postgres backend: many stateless replicas on one database (14 or newer).
 
 mod aliases;
+mod approvals;
+mod beside;
 mod commit;
 mod listen;
 mod operators;
-mod approvals;
-mod beside;
 mod profiles;
 mod query;
 mod receipts;

@@ -6,10 +6,10 @@
 //! off, so every join below is a nested loop into an index. Where two small sets of one statement
 //! meet, `(… IN (SELECT …)) IS TRUE` keeps the planner from turning a hashed lookup into a join.
 
-pub mod operators;
-pub mod recovery;
 pub mod approvals;
+pub mod operators;
 pub mod profiles;
+pub mod recovery;
 
 /// The database's time in microseconds.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

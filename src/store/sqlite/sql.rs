@@ -5,10 +5,10 @@
 //! `jsonb_each` takes it apart. UUIDs stand there in their usual writing. Parameters are numbered
 //! without gaps inside each statement of a script: the driver counts them that way.
 
-pub mod operators;
-pub mod recovery;
 pub mod approvals;
+pub mod operators;
 pub mod profiles;
+pub mod recovery;
 
 /// Every statement by name.
 pub const ALL: &[(&str, &str)] = &[

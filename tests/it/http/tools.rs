@@ -215,9 +215,7 @@ async fn concurrent_changes_are_all_there(store: StoreUnderTest) {
 
 async fn what_is_not_in_this_version_is_refused(store: StoreUnderTest) {
     let api = store.tenant();
-    for (more, pointer) in [
-        (json!({ "reconciliation": "automatic" }), "/reconciliation"),
-    ] {
+    for (more, pointer) in [(json!({ "reconciliation": "automatic" }), "/reconciliation")] {
         let answer = api.put_tool(TOOL, &bodies::with(json!({ "effect": "external" }), &more)).await;
         let answer = answer.problem(400, "invalid-request").faults_at(&[pointer]);
         assert!(!answer.text.contains("hunter2"), "{answer}");
