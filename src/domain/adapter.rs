@@ -57,6 +57,12 @@ const fn default_timeout() -> u32 {
 pub struct WriteOnly(String);
 
 impl WriteOnly {
+    /// Hides a text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// The text. Call it where it is used.
     #[must_use]
     pub fn expose(&self) -> &str {

@@ -79,7 +79,7 @@ impl declarative::Fetch for OutboundAdapters {
 
 impl declarative::Secrets for OutboundAdapters {
     fn get(&self, tenant: &Tenant, host: &str, name: &str) -> Option<Secret<String>> {
-        self.secrets.for_host(tenant, host, name)
+        self.secrets.for_host(tenant, host, name).map(|secret| Secret::new(secret.expose().to_owned()))
     }
 }
 

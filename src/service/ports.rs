@@ -8,8 +8,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::config::Secret;
-use crate::domain::adapter::{AdapterAnswer, NoAnswer, Question};
+use crate::domain::adapter::{AdapterAnswer, NoAnswer, Question, WriteOnly};
 use crate::domain::ids::Tenant;
 use crate::domain::receipt::CheckedReceipt;
 use crate::domain::record::Record;
@@ -96,7 +95,7 @@ pub trait AdapterSecrets: Send + Sync + fmt::Debug {
     fn named(&self, tenant: &Tenant, name: &str) -> Option<&[Box<str>]>;
 
     /// The newest value of a secret of the configuration, if this tenant may send it to this host.
-    fn for_host(&self, tenant: &Tenant, host: &str, name: &str) -> Option<Secret<String>>;
+    fn for_host(&self, tenant: &Tenant, host: &str, name: &str) -> Option<WriteOnly>;
 }
 
 /// The database's time, for what has to say the time outside (law 13).

@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use super::ServiceError;
 use super::ports::{AdapterSecrets, DatabaseTime, SigningSecret};
 use super::seal::Sealer;
-use crate::config::Secret;
 use crate::domain::adapter::{AdapterSpec, NoAnswer, WriteOnly};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::tool::Tool;
@@ -138,10 +137,10 @@ impl AdapterSecrets for ToolSecrets {
         lines.get(..lines.iter().position(|line| line.starts_with('@')).unwrap_or(lines.len()))
     }
 
-    fn for_host(&self, tenant: &Tenant, host: &str, name: &str) -> Option<Secret<String>> {
+    fn for_host(&self, tenant: &Tenant, host: &str, name: &str) -> Option<WriteOnly> {
         let hosts = self.lines(tenant, name)?.iter().filter_map(|line| line.strip_prefix('@'));
         let may = hosts.into_iter().any(|allowed| allowed.eq_ignore_ascii_case(host));
         let value = self.named(tenant, name)?.first().filter(|_| may)?;
-        Some(Secret::new(value.to_string()))
+        Some(WriteOnly::new(value))
     }
 }

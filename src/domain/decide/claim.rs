@@ -76,7 +76,9 @@ fn authorization_gap(next: &mut Next<'_>) -> Option<Gap> {
     let needs_approval = context.tool.spec.authorization.mode == AuthorizationMode::Approval;
     let granted = next.life.approval.as_ref().is_some_and(|approval| approval.granted);
     if needs_approval && !granted {
-        let approval = ask(&next.record.intent, context, None);
+        // What it seemed to repeat may still be open: without the hold the two would claim one place.
+        let held_for = next.life.approval.as_ref().and_then(|approval| approval.held_for.clone());
+        let approval = ask(&next.record.intent, context, held_for);
         if next.life.state != State::OutcomeUnknown {
             next.enter(State::Proposed, Some(approval.expires_at));
         }

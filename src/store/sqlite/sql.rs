@@ -188,10 +188,10 @@ SELECT tenant, effect FROM open_effects WHERE due_us <= ?1 ORDER BY due_us LIMIT
 
 /// Puts off what is due at ?2, as a document ?1 tells: one statement, one transaction.
 pub const POSTPONE: &str = "
-UPDATE open_effects AS o SET due_us = i.value ->> '$.until_us'
-FROM json_each(?1) AS i
-WHERE o.tenant = i.value ->> '$.tenant' AND o.effect = unhex(replace(i.value ->> '$.effect', '-', ''))
-  AND o.revision = i.value ->> '$.revision' AND o.due_us <= ?2
+UPDATE open_effects AS o SET due_us = c.value ->> '$.until_us'
+FROM json_each(?1) AS c
+WHERE o.tenant = c.value ->> '$.tenant' AND o.effect = unhex(replace(c.value ->> '$.effect', '-', ''))
+  AND o.revision = c.value ->> '$.revision' AND o.due_us <= ?2
 RETURNING effect";
 
 /// The registry of alias keys: a handful.

@@ -8,9 +8,8 @@ mod transport;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actonce::config::Secret;
 use actonce::config::{AdapterPolicy, Network};
-use actonce::domain::adapter::{AdapterAnswer, NoAnswer, Question};
+use actonce::domain::adapter::{AdapterAnswer, NoAnswer, Question, WriteOnly};
 use actonce::domain::ids::Tenant;
 use actonce::domain::record::Record;
 use actonce::domain::time::Timestamp;
@@ -44,7 +43,7 @@ impl AdapterSecrets for Given {
         None
     }
 
-    fn for_host(&self, _: &Tenant, _: &str, _: &str) -> Option<Secret<String>> {
+    fn for_host(&self, _: &Tenant, _: &str, _: &str) -> Option<WriteOnly> {
         None
     }
 }

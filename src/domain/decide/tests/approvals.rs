@@ -297,6 +297,18 @@ fn a_held_effect_of_an_approval_tool_still_needs_its_approval() {
 }
 
 #[test]
+fn another_try_of_a_held_effect_takes_no_place_that_the_first_one_has() {
+    let (mut scene, _) = suspected(EffectClass::External, &json!("hold"), "approval");
+    decide_as(&mut scene, "ann", true).answer.unwrap();
+    assert!(scene.by("agent").claim("one").answer.unwrap().owns_dispatch);
+    scene.apply(&super::commands::not_sent(scene.owner())).answer.unwrap();
+    // The first one is still open, and the next approval is asked for under the same suspicion.
+    scene.claim("two").answer.unwrap();
+    assert_eq!(scene.state(), State::Proposed);
+    assert_eq!(scene.life().approval.as_ref().unwrap().held_for, Some(name("run-0:refund")));
+}
+
+#[test]
 fn an_approver_may_end_a_hold_before_the_first_one_settles() {
     let (mut scene, _) = suspected(EffectClass::External, &json!("hold"), "automatic");
     assert!(matches!(refused(&decide_as(&mut scene, "agent", true)), Refusal::Forbidden(_)));
