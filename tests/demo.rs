@@ -51,11 +51,38 @@ fn assert_story(output: &Output) {
     assert!(text.contains("\nVerdict: the downstream counted exactly 1 commit of run-42:refund:order-1001."), "{text}");
 }
 
+/// The row of a hostile downstream: dispatches, commits, lookups, absences, and how its act ended.
+fn hostile<'a>(text: &'a str, label: &str) -> ([u64; 4], &'a str) {
+    let table = text.split("how it ended\n").nth(1).unwrap_or_else(|| panic!("there is a table:\n{text}"));
+    let row = table.lines().find_map(|line| line.strip_prefix(label)).unwrap().trim_start();
+    let mut words = row.split_whitespace();
+    let counts = [(); 4].map(|()| words.next().unwrap().parse().unwrap());
+    (counts, row.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' '))
+}
+
+fn assert_hostile(output: &Output) {
+    let text = out(output);
+    for (label, dispatches, absences, end) in [
+        ("drops the answer", 1, 0, "completed"),
+        ("commits late", 1, 1, "completed"),
+        ("answers twice", 1, 0, "completed, flagged contradicted"),
+        ("visible late", 1, 3, "completed"),
+        ("409 on the retry", 2, 0, "completed"),
+        ("never commits", 2, 1, "safe_to_retry, then completed"),
+    ] {
+        let (counts, ended) = hostile(&text, label);
+        assert_eq!((counts[0], counts[1], ended), (dispatches, 1, end), "{label}:\n{text}");
+        assert!(counts[2] > 0 && counts[3] >= absences, "{label} was looked up:\n{text}");
+    }
+    assert!(text.ends_with("Verdict: 6 hostile downstreams, 1 commit in each. The contract held.\n"), "{text}");
+}
+
 #[test]
-fn the_story_ends_with_one_commit_and_leaves_nothing_behind() {
+fn each_act_ends_with_one_commit_and_nothing_is_left_behind() {
     let directory = tempfile::tempdir().unwrap();
     let output = demo(&directory).output().unwrap();
     assert_story(&output);
+    assert_hostile(&output);
     assert!(out(&output).contains("the real server on sqlite"));
     assert!(is_empty(directory.path()));
 }
@@ -154,6 +181,7 @@ async fn the_story_on_postgres() {
         let directory = tempfile::tempdir().unwrap();
         let output = demo(&directory).args(["--database-url", &url]).output().unwrap();
         assert_story(&output);
+        assert_hostile(&output);
         assert!(out(&output).contains("the real server on postgres"));
     }
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).execute(&pool).await.unwrap();

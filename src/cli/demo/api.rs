@@ -31,6 +31,8 @@ pub(super) struct Answer {
     dispatch: Option<Newest>,
     #[serde(default)]
     pub(super) result: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(super) contradicted: bool,
 }
 
 /// The newest dispatch; only its owner is shown the key.
@@ -132,6 +134,12 @@ impl Api {
     pub(super) async fn report(&self, operation: &Operation<'_>, report: &Value) -> Result<Answer, Failure> {
         let path = format!("/api/effects/{}/outcome", encoded(operation.id.as_str()));
         understand("a report", &send("a report", self.request(Method::POST, &path, 0).json(report)).await?)
+    }
+
+    /// Reads an effect.
+    pub(super) async fn read(&self, operation: &Operation<'_>) -> Result<Answer, Failure> {
+        let path = format!("/api/effects/{}", encoded(operation.id.as_str()));
+        understand("a read", &send("a read", self.request(Method::GET, &path, 0)).await?)
     }
 
     /// Every change of an effect.

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -81,8 +81,8 @@ impl Downstream {
 
 /// What is to be done.
 #[derive(Deserialize)]
-struct Act {
-    reference: String,
+pub(super) struct Act {
+    pub(super) reference: String,
 }
 
 /// `POST /{collection}`: commits, always.
@@ -135,11 +135,17 @@ async fn state(State(ledger): State<Shared>) -> Response {
     answer(StatusCode::OK, Some(("read", at)))
 }
 
-fn answer(status: StatusCode, found: Option<(&str, Timestamp)>) -> Response {
+/// An answer of the downstream, as a worker reads it.
+pub(super) fn answer(status: StatusCode, found: Option<(&str, Timestamp)>) -> Response {
     let body = found.map_or_else(
         || json!({ "error": status.canonical_reason() }),
         |(receipt_id, at)| json!({ "receipt_id": receipt_id, "observed_at": at }),
     );
+    document(status, &body)
+}
+
+/// An answer with a document.
+pub(super) fn document(status: StatusCode, body: &Value) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
@@ -148,7 +154,7 @@ fn answer(status: StatusCode, found: Option<(&str, Timestamp)>) -> Response {
 
 /// The downstream's clock.
 #[expect(clippy::disallowed_methods, reason = "another system's clock: it is in receipts and decides nothing")]
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }

@@ -6,6 +6,7 @@ mod call;
 mod calls;
 mod downstream;
 mod failure;
+mod hostile;
 mod ledger;
 mod line;
 mod play;
@@ -62,7 +63,10 @@ async fn demonstrate(args: &DemoArgs) -> Result<(), Failure> {
         played = async {
             match &calls {
                 Some((path, calls)) => play::play(&server, path, calls).await,
-                None => story::play(&server).await,
+                None => match story::play(&server).await {
+                    Ok(()) => hostile::play(&server).await,
+                    failed => failed,
+                },
             }
         } => played,
         () = signal() => Err(Failure::Interrupted),

@@ -87,6 +87,8 @@ fn spawn(directory: &Directory, database_url: Option<&str>) -> std::io::Result<C
         // Not as an argument: everybody on a machine can read those.
         command.env("DATABASE_URL", url);
     }
+    // Its adapters are on loopback, like everything else here.
+    command.env("ACTONCE_ADAPTER_ALLOW_HTTP", "true").env("ACTONCE_ADAPTER_ALLOW_NETWORKS", "127.0.0.0/8");
     command
         .args(["serve", "--dev", "--listen", "127.0.0.1:0", "--log", "warn", "--log-format", "json"])
         .args(["--drain-seconds", "2", "--data-dir"])

@@ -10,8 +10,13 @@ pub(super) fn render(score: &Score) -> String {
     let mut rows: Vec<[String; 8]> = vec![HEADS.map(str::to_owned)];
     rows.extend(Way::ALL.into_iter().map(|way| row(way.label(), score.of(way))));
     rows.push(row("all", &score.total()));
-    let mut widths = [0_usize; 8];
-    for row in &rows {
+    lay_out(&rows, &[0])
+}
+
+/// Lines up the columns: those that hold texts on the left, the others on the right.
+pub(super) fn lay_out<const N: usize>(rows: &[[String; N]], texts: &[usize]) -> String {
+    let mut widths = [0_usize; N];
+    for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -19,11 +24,10 @@ pub(super) fn render(score: &Score) -> String {
     let lines: Vec<String> = rows
         .iter()
         .map(|row| {
-            let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
+            let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+                if texts.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
             });
-            cells.collect::<Vec<_>>().join("  ")
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         })
         .collect();
     lines.join("\n")

@@ -39,7 +39,16 @@ pub(super) struct Said {
 #[derive(Debug)]
 pub(super) struct Lost {
     is_timeout: bool,
+    /// It gave an answer that says nothing about the act: an error.
+    pub(super) is_status: bool,
     pub(super) why: String,
+}
+
+impl Lost {
+    /// The worker waits no longer; what it sent may still travel.
+    pub(super) fn given_up() -> Self {
+        Self { is_timeout: true, is_status: false, why: "no answer in time".to_owned() }
+    }
 }
 
 impl Downward {
@@ -92,7 +101,11 @@ impl<'a> Worker<'a> {
             let url = format!("{}/{}", downward.url, downward.collection);
             downward.http.post(url).header("idempotency-key", &grant.idempotency_key).json(&body)
         };
-        let lost = |error: reqwest::Error| Lost { is_timeout: error.is_timeout(), why: innermost(&error) };
+        let lost = |error: reqwest::Error| Lost {
+            is_timeout: error.is_timeout(),
+            is_status: error.is_status(),
+            why: innermost(&error),
+        };
         request.send().await.map_err(lost)?.error_for_status().map_err(lost)?.json().await.map_err(lost)
     }
 
@@ -160,6 +173,22 @@ impl<'a> Worker<'a> {
                 "phase": "in_flight",
                 "detail": lost.why,
             },
+        });
+        self.api.report(operation, &report).await
+    }
+
+    /// Reports an error of the downstream as a failure, without a receipt: a hasty worker's word.
+    pub(super) async fn report_failure(
+        &self,
+        operation: &Operation<'_>,
+        grant: &Grant,
+        lost: &Lost,
+    ) -> Result<Answer, Failure> {
+        let report = json!({
+            "dispatch_id": grant.dispatch_id,
+            "fence": grant.fence,
+            "outcome": "failed",
+            "failure_evidence": { "classification": "exception", "phase": "after_send", "detail": lost.why },
         });
         self.api.report(operation, &report).await
     }
