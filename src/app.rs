@@ -136,25 +136,8 @@ impl App {
         let (engine, loops) =
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
-        let data_key = DataKey::new(*config.data_key.expose());
-        let keyring = keyring(config);
-        register_keys(store.as_ref(), config, keyring.as_ref()).await?;
-        let outbound = Outbound::new(config.adapters.clone())?;
-        let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
-        let secrets = Arc::new(tool_secrets(config, &store, &engine, &sealer));
-        let adapters = Arc::new(OutboundAdapters::new(outbound, Arc::clone(&secrets) as _, Arc::clone(&engine) as _));
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
-        let service = Arc::new(Service::new(Parts {
-            engine,
-            data_key,
-            keyring,
-            adapters,
-            secrets,
-            sealer,
-            principal: principal.clone(),
-            tasks: tasks.clone(),
-            stopping: stopping.clone(),
-        }));
+        let service = service(config, engine, principal.clone(), &tasks, &stopping).await?;
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
         for lane in loops {
             let (failed, stopping, background) = (Arc::clone(&failed), stopping.clone(), background.clone());
@@ -267,6 +250,33 @@ impl App {
     }
 }
 
+/// The use cases with everything that they are made with.
+async fn service(
+    config: &Config,
+    engine: Arc<Engine>,
+    principal: Name,
+    tasks: &TaskTracker,
+    stopping: &CancellationToken,
+) -> Result<Arc<Service>, AppError> {
+    let keyring = keyring(config);
+    register_keys(engine.store().as_ref(), config, keyring.as_ref()).await?;
+    let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
+    let secrets = Arc::new(tool_secrets(config, &engine, &sealer));
+    let outbound = Outbound::new(config.adapters.clone())?;
+    let adapters = OutboundAdapters::new(outbound, Arc::<ToolSecrets>::clone(&secrets), Arc::<Engine>::clone(&engine));
+    Ok(Arc::new(Service::new(Parts {
+        engine,
+        data_key: DataKey::new(*config.data_key.expose()),
+        keyring,
+        adapters: Arc::new(adapters),
+        secrets,
+        sealer,
+        principal,
+        tasks: tasks.clone(),
+        stopping: stopping.clone(),
+    })))
+}
+
 /// Notes which alias keys are in use, so that a retired id never comes back. The key that `--dev` makes
 /// belongs to a data directory and not to the deployment.
 async fn register_keys(store: &dyn Store, config: &Config, keyring: Option<&Keyring>) -> Result<(), AppError> {
@@ -284,9 +294,9 @@ fn keyring(config: &Config) -> Option<Keyring> {
     Keyring::new(config.alias_keys.iter().map(|key| (key.id.clone(), *key.key.expose())).collect())
 }
 
-fn tool_secrets(config: &Config, store: &Arc<dyn Store>, engine: &Arc<Engine>, sealer: &Arc<Sealer>) -> ToolSecrets {
+fn tool_secrets(config: &Config, engine: &Arc<Engine>, sealer: &Arc<Sealer>) -> ToolSecrets {
     let named = config.named_secrets.iter().map(|(key, values)| (key.clone(), values.to_vec()));
-    ToolSecrets::new(Arc::clone(store), Arc::clone(sealer), Arc::clone(engine) as _, named.collect())
+    ToolSecrets::new(Arc::clone(engine.store()), Arc::clone(sealer), Arc::<Engine>::clone(engine), named.collect())
 }
 
 fn ad_hoc(tools: &config::AdHocTools) -> AdHocTools {

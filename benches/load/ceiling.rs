@@ -32,19 +32,22 @@ pub(crate) struct Ceiling {
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The two change sets of an effect: intent with claim, and outcome.
-fn changes(salt: &str, number: u64) -> Result<(ChangeSet, ChangeSet), Error> {
-    let name = |text: &str| Name::new(text).map_err(|_| Error::from("a name"));
-    let tenant = Tenant::new("ceiling").map_err(|_| Error::from("a tenant"))?;
+fn name(text: &str) -> Result<Name, Error> {
+    Name::new(text).map_err(|_| Error::from("a name"))
+}
+
+fn context() -> Result<Context, Error> {
     let now = Timestamp::from_micros(1_767_225_600_000_000);
     let tool = Tool::new(name("book_reservation")?, 0, ToolSpec::ad_hoc(), false, 0, now);
-    let context = Context {
-        now,
-        principal: name("bench")?,
-        tool: Arc::clone(&tool),
-        current: Some(tool),
-        profile_changed: false,
-    };
+    let principal = name("bench")?;
+    Ok(Context { now, principal, tool: Arc::clone(&tool), current: Some(tool), profile_changed: false })
+}
+
+/// The two change sets of an effect: intent with claim, and outcome.
+fn changes(salt: &str, number: u64) -> Result<(ChangeSet, ChangeSet), Error> {
+    let tenant = Tenant::new("ceiling").map_err(|_| Error::from("a tenant"))?;
+    let context = context()?;
+    let now = context.now;
     let operation_id = name(&format!("airline-t0-r0-{salt}-{number}"))?;
     let target = name(&format!("user-c69f066f-{number}"))?;
     let key = EffectKey::of(&tenant, &operation_id);

@@ -12,7 +12,7 @@ use crate::limits;
 
 /// Special-purpose networks of IPv4 (IANA registry), multicast, and what clouds answer instances on.
 const FORBIDDEN_V4: [(Ipv4Addr, u32); 17] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),
+    (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
@@ -33,7 +33,7 @@ const FORBIDDEN_V4: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(224, 0, 0, 0), 3),
 ];
 
-/// Inside 2000::/3, the only part of IPv6 that is public at all: protocol assignments (Teredo among
+/// Inside `2000::/3`, the only part of IPv6 that is public at all: protocol assignments (Teredo among
 /// them), documentation, and 6to4, which carries an IPv4 address of anybody's choice.
 const FORBIDDEN_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
@@ -79,8 +79,10 @@ pub fn check_url(policy: &AdapterPolicy, text: &str) -> Result<Url, &'static str
     if text.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
         return Err("must not contain spaces, control characters or backslashes");
     }
-    const FORM: &str = "must be a URL, such as https://example.org/adapter";
-    let url = Url::parse(text).ok().filter(|_| text.contains("://")).ok_or(FORM)?;
+    let url = Url::parse(text)
+        .ok()
+        .filter(|_| text.contains("://"))
+        .ok_or("must be a URL, such as https://example.org/adapter")?;
     match url.scheme() {
         "https" => {}
         "http" if policy.allow_http => {}
@@ -153,6 +155,10 @@ mod tests {
         ] {
             assert!(public(address), "{address}");
         }
+    }
+
+    #[test]
+    fn all_others_are_forbidden_in_whatever_clothes() {
         for address in [
             "0.0.0.0",
             "0.1.2.3",

@@ -155,7 +155,7 @@ impl Service {
         let Ok(tool) = settler(record, &found.context) else {
             return Ok(later(record, again(record, since, None, now)));
         };
-        let Some(permit) = self.asks.permit(&record.key.tenant, &tool.name) else { return Ok(self.crowded(&found)) };
+        let Some(permit) = self.asks.permit(&record.key.tenant, &tool.name) else { return Ok(Self::crowded(&found)) };
         let revision = record.life.revision;
         let admission = Admission {
             request_digest: Sha256Digest::of(format!("automatic lookup\n{}\n{revision}", record.key.effect).as_bytes()),
@@ -187,7 +187,7 @@ impl Service {
         Ok(Done::Moved)
     }
 
-    fn crowded(&self, found: &Decided) -> Done {
+    fn crowded(found: &Decided) -> Done {
         metrics::counter!("actonce_questions_crowded_total").increment(1);
         later(&found.record, found.context.now.plus_seconds(CROWDED_SECONDS))
     }
@@ -199,7 +199,7 @@ impl Service {
         let next = again(record, record.life.updated_at, None, now);
         let Ok(tool) = settler(record, &found.context) else { return Ok(later(record, next)) };
         let timeout_seconds = timeout_of(&tool);
-        let Some(permit) = self.asks.permit(&record.key.tenant, &tool.name) else { return Ok(self.crowded(&found)) };
+        let Some(permit) = self.asks.permit(&record.key.tenant, &tool.name) else { return Ok(Self::crowded(&found)) };
         let until = next.max(now.plus_seconds(timeout_seconds));
         let claim = Postponed {
             key: record.key.clone(),
@@ -245,7 +245,7 @@ impl Service {
                 tracing::warn!(tenant = %key.tenant, effect = %key.effect, ?refusal, "a verification of the adapter was refused");
             }
             Err(error) => {
-                tracing::warn!(tenant = %key.tenant, effect = %key.effect, %error, "a verification was not recorded")
+                tracing::warn!(tenant = %key.tenant, effect = %key.effect, %error, "a verification was not recorded");
             }
         }
     }

@@ -90,7 +90,7 @@ impl Service {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping } = parts;
-        engine.seal_with(Arc::clone(&sealer) as _);
+        engine.seal_with(Arc::<Sealer>::clone(&sealer));
         Self {
             engine,
             data_key,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use actonce::auth::{Principal, Scopes};
 use actonce::domain::adapter::{NoAnswer, Question};
 use actonce::domain::tool::ToolSpec;
+use actonce::engine::Engine;
 use actonce::limits;
 use actonce::outbound::OutboundAdapters;
 use actonce::outbound::client::Outbound;
@@ -59,15 +60,19 @@ impl Setting {
         let running = Running::on(Arc::clone(&bed.store)).await;
         let engine = Arc::clone(&running.engine);
         let sealer = Arc::new(Sealer::new(key));
-        let secrets = Arc::new(ToolSecrets::new(Arc::clone(&bed.store), sealer, Arc::clone(&engine) as _, named));
+        let secrets = Arc::new(ToolSecrets::new(Arc::clone(&bed.store), sealer, Arc::<Engine>::clone(&engine), named));
         let outbound = Outbound::new(open_policy()).unwrap();
-        let adapters = Arc::new(OutboundAdapters::new(outbound, Arc::clone(&secrets) as _, Arc::clone(&engine) as _));
+        let adapters = Arc::new(OutboundAdapters::new(
+            outbound,
+            Arc::<ToolSecrets>::clone(&secrets),
+            Arc::<Engine>::clone(&engine),
+        ));
         let stopping = CancellationToken::new();
         let service = Service::new(Parts {
             engine,
             data_key: DataKey::new(key),
             keyring: None,
-            adapters: Arc::clone(&adapters) as _,
+            adapters: Arc::<OutboundAdapters>::clone(&adapters),
             secrets,
             sealer: Arc::new(Sealer::new(key)),
             principal: name("actonce"),

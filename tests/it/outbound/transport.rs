@@ -79,7 +79,7 @@ async fn a_name_that_changes_its_address_reaches_nothing_new() {
     let port = adapter.address.port();
     let inner = FakeAdapter::at(SocketAddr::from(([127, 0, 0, 1], port)), |_| Reply::Json(answers::absent())).await;
     let names = Names::of(&[&["127.0.0.2"], &["127.0.0.1"]]);
-    let outbound = Outbound::with_lookup(only("127.0.0.2/32"), Arc::clone(&names) as _).unwrap();
+    let outbound = Outbound::with_lookup(only("127.0.0.2/32"), Arc::<Names>::clone(&names)).unwrap();
     let url = format!("http://adapter.example:{port}/");
     assert_eq!(outbound.send(request(&url)).await.unwrap().status, 200);
     assert_eq!(names.asked(), 1, "the address that was checked is the one that was called");

@@ -47,7 +47,7 @@ both_stores!(
 pub(crate) fn service_on(store: &Arc<dyn Store>, engine: &Arc<Engine>) -> Service {
     let key = [7; 32];
     let sealer = Arc::new(Sealer::new(key));
-    let time: Arc<dyn DatabaseTime> = Arc::clone(engine) as _;
+    let time: Arc<dyn DatabaseTime> = Arc::<Engine>::clone(engine);
     let secrets =
         Arc::new(ToolSecrets::new(Arc::clone(store), Arc::clone(&sealer), Arc::clone(&time), BTreeMap::new()));
     let outbound = Outbound::new(AdapterPolicy::default()).unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn service_on(store: &Arc<dyn Store>, engine: &Arc<Engine>) -> Servic
         engine: Arc::clone(engine),
         data_key: DataKey::new(key),
         keyring: None,
-        adapters: Arc::new(OutboundAdapters::new(outbound, Arc::clone(&secrets) as _, time)),
+        adapters: Arc::new(OutboundAdapters::new(outbound, Arc::<ToolSecrets>::clone(&secrets), time)),
         secrets,
         sealer,
         principal: name("actonce"),

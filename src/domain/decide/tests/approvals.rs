@@ -301,7 +301,7 @@ fn another_try_of_a_held_effect_takes_no_place_that_the_first_one_has() {
     let (mut scene, _) = suspected(EffectClass::External, &json!("hold"), "approval");
     decide_as(&mut scene, "ann", true).answer.unwrap();
     assert!(scene.by("agent").claim("one").answer.unwrap().owns_dispatch);
-    scene.apply(&super::commands::not_sent(scene.owner())).answer.unwrap();
+    scene.apply(&not_sent(scene.owner())).answer.unwrap();
     // The first one is still open, and the next approval is asked for under the same suspicion.
     scene.claim("two").answer.unwrap();
     assert_eq!(scene.state(), State::Proposed);

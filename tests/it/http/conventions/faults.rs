@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{assert_nothing_stored, nested_arrays, nested_objects};
-use crate::http::{TOOL, external};
+use crate::http::{TOOL, external, profile};
 use crate::support::{Api, StoreUnderTest, bodies, both_stores};
 
 both_stores!(
@@ -72,6 +72,8 @@ async fn names_at_the_limit_are_taken(store: StoreUnderTest) {
         assert_eq!(name.len(), 256);
         api.put_tool(&name, &json!({ "effect": "external" })).await.expect(201);
         let body = NAMES.iter().fold(body(), |body, pointer| bodies::set(body, pointer, json!(name)));
+        // A profile is named by its digest.
+        let body = bodies::set(body, "/profile_id", json!(profile(&api, &name).await));
         let answer = api.intent(&body).await.expect(201).directive("dispatch");
         for member in ["/operation_id", "/tool", "/target", "/run_id", "/session_id", "/call_id", "/dispatch/worker"] {
             assert_eq!(answer.str(member), name, "{member}");
