@@ -5,6 +5,7 @@ mod commits;
 mod corrupt;
 mod documents;
 mod duplicates;
+mod durability;
 pub(crate) mod effects;
 mod engine;
 mod guards;
