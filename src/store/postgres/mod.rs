@@ -70,27 +70,28 @@ impl PostgresStore {
             // connection shows itself in the statement.
             PgPoolOptions::new().max_connections(max).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
         };
-        let readers = pool(connections.max(2)).connect_with(options.clone()).await?;
+        let probe = pool(1).connect_with(options.clone()).await?;
         let version: i32 =
-            sqlx::query_scalar("SELECT current_setting('server_version_num')::int4").fetch_one(&readers).await?;
+            sqlx::query_scalar("SELECT current_setting('server_version_num')::int4").fetch_one(&probe).await?;
         if version < 140_000 {
             return Err(StoreError::Open("Postgres 14 or newer is needed".to_owned()));
         }
-        let commits: String = sqlx::query_scalar("SHOW synchronous_commit").fetch_one(&readers).await?;
-        // Law 2: an acknowledged grant is durable. A server default that gives this up is overruled;
-        // the stricter `remote_…` settings are kept.
-        let writer_options =
-            if matches!(commits.as_str(), "off") { options.options([("synchronous_commit", "on")]) } else { options };
-        let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&readers).await?;
+        let commits: String = sqlx::query_scalar("SHOW synchronous_commit").fetch_one(&probe).await?;
+        let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&probe).await?;
+        probe.close().await;
+        // Laws 2 and 14: what is acknowledged is durable, grants and changes of tools alike. A server default
+        // that gives this up is overruled; the stricter `remote_…` settings are kept.
+        let options = if commits == "off" { options.options([("synchronous_commit", "on")]) } else { options };
         if fsync != "on" {
             tracing::warn!("the database server runs with fsync off: acknowledged effects can be lost");
         }
+        let readers = pool(connections.max(2)).connect_with(options.clone()).await?;
         if migrate {
             migrate::postgres(&readers).await?;
         } else {
             migrate::check_postgres(&readers).await?;
         }
-        let writer = pool(1).connect_with(writer_options).await?;
+        let writer = pool(1).connect_with(options).await?;
         Ok(Self { writer, readers })
     }
 

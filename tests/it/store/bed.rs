@@ -107,6 +107,13 @@ impl Bed {
         }
     }
 
+    /// Changes what Postgres gives to whoever connects from now on.
+    pub(crate) async fn alter_database(&self, change: &str) {
+        let Place::Postgres(url) = &self.place else { panic!("SQLite has no such settings") };
+        let name = url.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap();
+        self.execute(&format!("ALTER DATABASE {name} {change}")).await;
+    }
+
     /// The one number that a query answers.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         let sql = AssertSqlSafe(format!("SELECT CAST(({sql}) AS bigint)"));
@@ -212,7 +219,9 @@ impl Bed {
     /// A bed whose database has a clock that can be put forward.
     pub(crate) async fn with_clock(store: StoreUnderTest) -> Self {
         let bed = Self::new(store).await;
-        let Place::Postgres(url) = &bed.place else { return bed };
+        if bed.is_sqlite() {
+            return bed;
+        }
         // Found before the server's own function of that name by whoever connects from now on.
         bed.execute(
             "CREATE SCHEMA fake;
@@ -222,8 +231,7 @@ impl Bed {
                'SELECT pg_catalog.clock_timestamp() + (SELECT ahead FROM fake.clock)'",
         )
         .await;
-        let name = url.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap();
-        bed.execute(&format!("ALTER DATABASE {name} SET search_path = public, fake, pg_catalog")).await;
+        bed.alter_database("SET search_path = public, fake, pg_catalog").await;
         bed.store.close().await;
         let store = bed.place.open(true).await.unwrap();
         Self { store, ..bed }

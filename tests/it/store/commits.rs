@@ -17,6 +17,7 @@ both_ways!(
     a_revision_of_a_settled_effect_follows_the_newest,
     of_two_changes_of_one_effect_in_a_batch_the_first_wins,
     a_batch_with_a_row_that_the_database_refuses_writes_nothing,
+    a_refused_mark_takes_the_entry_with_it,
     an_effect_is_open_until_it_settles_and_again_while_contradicted,
     the_same_operation_of_two_tenants_is_two_effects,
     an_empty_batch_and_a_full_one,
@@ -142,6 +143,44 @@ async fn a_batch_with_a_row_that_the_database_refuses_writes_nothing(store: Stor
     assert_eq!(bed.load(&first.key).await.unwrap().life.revision, 1);
     // And the next batch is as good as any.
     assert_eq!(bed.commit(&batch[..2]).await, [Applied, Applied]);
+}
+
+/// Law 8: an entry and the mark of what is open are one transaction.
+async fn a_refused_mark_takes_the_entry_with_it(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    let maker = Maker::external("tenant", bed.now().await);
+    let (first, record) = maker.create("a");
+    bed.revise(&first).await;
+    let (granted, _) = maker.dispatch(&record, "one");
+    let (settled, _) = maker.next(&record, &Command::Cancel { expected_revision: None });
+    let changes = ["INSERT", "UPDATE", "DELETE"];
+    if bed.is_sqlite() {
+        for change in changes {
+            let refuse = "BEGIN SELECT RAISE(ABORT, 'refused'); END";
+            bed.execute(&format!("CREATE TRIGGER refuse_{change} BEFORE {change} ON open_effects {refuse}")).await;
+        }
+    } else {
+        bed.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+               $$ BEGIN RAISE EXCEPTION 'refused'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON open_effects
+               FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    }
+    for row in [&maker.create("b").0, &granted, &settled] {
+        bed.try_commit(&[revise(row)]).await.unwrap_err();
+        assert_eq!(bed.rows().await, (1, 1), "{:?}", row.state);
+    }
+    if bed.is_sqlite() {
+        for change in changes {
+            bed.execute(&format!("DROP TRIGGER refuse_{change}")).await;
+        }
+    } else {
+        bed.execute("DROP TRIGGER refuse ON open_effects").await;
+    }
+    assert_eq!(bed.revise(&granted).await, Applied);
+    assert_eq!(bed.rows().await, (2, 1));
 }
 
 async fn an_effect_is_open_until_it_settles_and_again_while_contradicted(store: StoreUnderTest) {

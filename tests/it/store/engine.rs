@@ -38,6 +38,7 @@ both_stores!(
     each_of_several_held_effects_gets_its_turn,
     one_poisoned_change_fails_alone,
     a_stale_cache_decides_nothing,
+    a_read_finds_what_another_process_has_written,
     a_pause_elsewhere_counts_at_the_next_grant,
     a_report_in_flight_beats_a_sweep_or_is_kept,
     a_lost_answer_is_given_again_by_another_process,
@@ -257,6 +258,22 @@ async fn a_stale_cache_decides_nothing(store: StoreUnderTest) {
     assert_eq!(read.record.life.state, State::Verifying);
     let (dispatch_id, fence) = owner(&granted.record);
     assert_eq!(refusal(here.apply("a", Command::Heartbeat { dispatch_id, fence }).await), Refusal::LeaseLost);
+}
+
+/// Law 9: what this process remembers is no answer while it can still change.
+async fn a_read_finds_what_another_process_has_written(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    let [here, there] = two(&bed).await;
+    here.propose(maker(&bed).await.proposal("a")).await.unwrap();
+    let found = async || {
+        let read = here.engine.read(&key("a"), &name("agent")).await.unwrap();
+        (read.record.life.state, read.record.life.revision)
+    };
+    assert_eq!(found().await, (State::IntentRecorded, 1));
+    let granted = there.apply("a", claim("one")).await.unwrap();
+    assert_eq!(found().await, (State::Dispatched, 2));
+    there.apply("a", succeeded(&granted.record)).await.unwrap();
+    assert_eq!(found().await, (State::Verifying, 3));
 }
 
 async fn a_pause_elsewhere_counts_at_the_next_grant(store: StoreUnderTest) {

@@ -136,9 +136,17 @@ async fn nothing_of_another_tenant_is_listed_or_counted(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     many(&bed, "theirs", 20).await;
     let mine = tenant("mine");
-    let walks = [Walk::All, Walk::Run(name("run")), Walk::Session(name("session")), Walk::Open(State::IntentRecorded)];
+    bed.execute("UPDATE open_effects SET contradicted = TRUE").await;
+    let walks = [
+        Walk::All,
+        Walk::Run(name("run")),
+        Walk::Session(name("session")),
+        Walk::Open(State::IntentRecorded),
+        Walk::Contradicted,
+    ];
     for walk in walks {
-        assert!(bed.store.walk(&mine, &walk, None, 99).await.unwrap().is_empty());
+        assert!(bed.store.walk(&mine, &walk, None, 99).await.unwrap().is_empty(), "{walk:?}");
+        assert_eq!(bed.store.walk(&tenant("theirs"), &walk, None, 99).await.unwrap().len(), 20, "{walk:?}");
     }
     assert!(bed.store.run_states(&mine, &name("run")).await.unwrap().is_empty());
     assert_eq!(bed.store.run_states(&tenant("theirs"), &name("run")).await.unwrap(), [(State::IntentRecorded, 20)]);

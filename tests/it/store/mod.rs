@@ -6,6 +6,7 @@ mod commits;
 mod corrupt;
 mod documents;
 mod duplicates;
+mod durability;
 pub(crate) mod effects;
 pub(crate) mod engine;
 mod guards;

@@ -14,6 +14,7 @@ use crate::support::{StoreUnderTest, both_stores};
 both_stores!(
     a_tool_changes_from_stamp_to_stamp,
     a_lost_change_of_a_tool_leaves_no_revision,
+    a_change_is_of_one_tenant_s_tool,
     revisions_stay_as_they_were_registered,
     a_tool_in_use_stays,
     a_deleted_tool_comes_back_under_the_next_revision,
@@ -67,6 +68,19 @@ async fn a_lost_change_of_a_tool_leaves_no_revision(store: StoreUnderTest) {
     assert_eq!(stored(&bed).await.unwrap().stamp, 1);
 }
 
+async fn a_change_is_of_one_tenant_s_tool(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    put(&bed, &write(None, 1, Some("{}"))).await;
+    // The same name at the same stamp.
+    let theirs = ToolWrite { tenant: tenant("other"), ..write(None, 1, Some("{}")) };
+    assert_eq!(put(&bed, &theirs).await, ToolWritten::Applied);
+    let pause = ToolWrite { paused: true, ..write(Some(1), 1, None) };
+    assert_eq!(put(&bed, &pause).await, ToolWritten::Applied);
+    let row = bed.store.tool(&tenant("other"), &name(TOOL)).await.unwrap().unwrap();
+    assert_eq!((row.stamp, row.paused), (1, false));
+    assert_eq!(stored(&bed).await.map(|row| (row.stamp, row.paused)), Some((2, true)));
+}
+
 async fn revisions_stay_as_they_were_registered(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     for revision in 1..=3_u32 {
@@ -86,9 +100,12 @@ async fn revisions_stay_as_they_were_registered(store: StoreUnderTest) {
 async fn a_tool_in_use_stays(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     put(&bed, &write(None, 1, Some("{}"))).await;
-    let delete = ToolWrite { deleted: true, ..write(Some(1), 1, None) };
     let foreign = Maker::external("other", bed.now().await).create("a").0;
-    bed.revise(&foreign).await;
+    assert_eq!(bed.revise(&foreign).await, Applied);
+    let delete = ToolWrite { deleted: true, ..write(Some(1), 1, None) };
+    assert_eq!(put(&bed, &delete).await, ToolWritten::Applied, "another tenant uses a tool of its own");
+    assert_eq!(put(&bed, &write(Some(2), 2, Some("{}"))).await, ToolWritten::Applied);
+    let delete = ToolWrite { deleted: true, ..write(Some(3), 2, None) };
     let row = Maker::external("tenant", bed.now().await).create("a").0;
     assert_eq!(bed.revise(&row).await, Applied);
     for state in State::ALL {
@@ -96,7 +113,7 @@ async fn a_tool_in_use_stays(store: StoreUnderTest) {
         if !state.is_terminal() {
             assert_eq!(put(&bed, &delete).await, ToolWritten::InUse, "{state:?}");
             let row = stored(&bed).await.unwrap();
-            assert_eq!((row.deleted, row.stamp), (false, 1));
+            assert_eq!((row.deleted, row.stamp), (false, 3));
         }
     }
     // Settled, and open only because it is contradicted.
