@@ -381,7 +381,7 @@ impl Engine {
     /// For a held effect: who it is held for, while that one, or one after it, is unresolved.
     async fn check_hold(&self, record: &Record, first: &mut Option<Name>) -> Result<(), EngineError> {
         *first = None;
-        if record.life.state == State::Proposed
+        if !record.life.state.is_terminal()
             && let Some(held_for) = record.life.approval.as_ref().and_then(|approval| approval.held_for.clone())
         {
             let tenant = &record.key.tenant;

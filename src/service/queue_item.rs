@@ -161,7 +161,9 @@ impl Service {
             tool = Some(record.intent.tool.clone());
             let life = &record.life;
             reason = if life.is_open() {
-                let (state, due_at, contradicted) = (Some(life.state), life.due_at(), life.contradicted);
+                // Of a doubt the deadline counts, not when the service asks next.
+                let due_at = if life.state == State::OutcomeUnknown { life.deadline_at } else { life.due_at() };
+                let (state, contradicted) = (Some(life.state), life.contradicted);
                 horizon.reason(&QueueRow { position: row.position, state, due_at, contradicted, tool: tool.clone() })
             } else {
                 None

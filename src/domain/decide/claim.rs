@@ -52,7 +52,7 @@ pub(super) fn claim(
         next.review(ReviewReason::AttemptsExhausted);
         return next.answer(Answer::default());
     }
-    if let Some(refusal) = authorization_gap(&mut next) {
+    if let Some(refusal) = authorization_gap(&mut next, hold_released) {
         return next.answer_or(refusal);
     }
     next.supersede();
@@ -71,13 +71,14 @@ enum Gap {
     Refused(Refusal),
 }
 
-fn authorization_gap(next: &mut Next<'_>) -> Option<Gap> {
+fn authorization_gap(next: &mut Next<'_>, hold_released: bool) -> Option<Gap> {
     let context = next.context;
     let needs_approval = context.tool.spec.authorization.mode == AuthorizationMode::Approval;
     let granted = next.life.approval.as_ref().is_some_and(|approval| approval.granted);
     if needs_approval && !granted {
         // What it seemed to repeat may still be open: without the hold the two would claim one place.
-        let held_for = next.life.approval.as_ref().and_then(|approval| approval.held_for.clone());
+        let held = next.life.approval.as_ref().filter(|_| !hold_released);
+        let held_for = held.and_then(|approval| approval.held_for.clone());
         let approval = ask(&next.record.intent, context, held_for);
         if next.life.state != State::OutcomeUnknown {
             next.enter(State::Proposed, Some(approval.expires_at));

@@ -57,7 +57,8 @@ impl Operation {
         let path = match self.path.split_once('{') {
             Some((before, rest)) => {
                 let (_, after) = rest.split_once('}').unwrap();
-                format!("{before}{}{after}", segment(name))
+                // A second parameter names what the operation before it in the table has made.
+                format!("{before}{}{}", segment(name), after.replace("{id}", "3"))
             }
             None => self.path.to_owned(),
         };
@@ -84,10 +85,12 @@ async fn quarantined(api: &Api, receipt_id: &str) -> String {
 }
 
 /// Makes what the operations act on, and the table of operations.
+#[expect(clippy::too_many_lines, reason = "one row for each operation")]
 async fn table(api: &Api) -> Vec<Operation> {
     external(api).await;
     receipts::put(api, "vendor", &json!({})).await;
     receipts::doubtful(api, "doubtful").await;
+    receipts::doubtful(api, "reconciled").await;
     let approved = json!({ "effect": "external", "authorization": { "mode": "approval" } });
     api.put_tool("guarded", &approved).await.expect(201);
     let rules = json!([{ "when": "true", "verdict": "pending" }]);
@@ -161,6 +164,10 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("GET", "/api/queue", read, ""),
         on("POST", "/api/queue/resolutions/preview", resolve, "").body(json!({})),
         on("POST", "/api/queue/resolutions", resolve, "").body(bulk),
+        on("GET", "/api/effects/{operation_id}/inspection", Some(Scope::EffectsReconcile), "doubtful"),
+        on("POST", "/api/effects/{operation_id}/reconciliations", Some(Scope::EffectsReconcile), "reconciled")
+            .body(json!({ "expected_revision": 2, "lookup": true })),
+        on("GET", "/api/effects/{operation_id}/reconciliations/{id}", read, "reconciled"),
         on("GET", "/api/approvals", approve, ""),
         on("GET", "/api/approvals/{operation_id}", approve, "proposed"),
         on("POST", "/api/grants", approve, "").body(grant).answers(201),

@@ -88,7 +88,7 @@ const TOOLS: [&str; 6] = ["refund", "transfer", "notify", "approve", "approve", 
 fn registered(tool: &str, revision: u32) -> Value {
     let times = json!({
         "lease_seconds": 60, "verify_deadline_seconds": 180, "reconcile_deadline_seconds": 240,
-        "reconciliation": "automatic", "settle_window_seconds": 30,
+        "settle_window_seconds": 30,
         "adapter": {"url": "https://adapter.example/", "secret_ref": "adapter", "lookup": true, "verify": revision > 1,
             "authoritative": true},
         "description": format!("revision {revision}"),

@@ -30,7 +30,7 @@ async fn every_answer_comes_to_what_the_table_says(store: StoreUnderTest) {
     let adapter = FakeAdapter::always(Reply::Close).await;
     let (_server, api) = served(store, &adapter, json!({})).await;
     let failed = |id: &str| answers::settled(&bodies::with(bodies::receipt(id), &json!({ "outcome": "failed" })));
-    let cases: Vec<(&str, Value, &str, &str, Option<&str>, &str)> = vec![
+    let cases = vec![
         (
             "completed",
             answers::settled(&bodies::receipt("completed")),

@@ -65,7 +65,7 @@ async fn a_newer_request_supersedes_and_the_late_answer_has_no_authority(store: 
     let kinds: Vec<_> =
         entries[entries.len() - 2]["events"].as_array().unwrap().iter().map(|e| e["type"].clone()).collect();
     assert_eq!(kinds, ["effect.reconciliation.conflict", "effect.reconciliation.started"]);
-    tokio::time::sleep(Duration::from_millis(2000)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     api.get("op").await.state("outcome_unknown");
     assert_eq!(api.journal("op").await.len(), entries.len(), "the late answer wrote nothing");
     reconciled(&api, "op", &first).await.problem(409, "stale-request");
@@ -137,18 +137,18 @@ async fn replicas_that_race_settle_once(store: StoreUnderTest) {
     .await;
     let one = store.server(open());
     let two = one.replica();
-    let (a, b) = (Api::of(&one, "t"), Api::of(&two, "t"));
-    register(&a, &adapter, json!({})).await;
+    let (here, there) = (Api::of(&one, "t"), Api::of(&two, "t"));
+    register(&here, &adapter, json!({})).await;
     for n in 0..10 {
         let id = format!("op-{n}");
-        let found = doubtful(&a, &id).await;
+        let found = doubtful(&here, &id).await;
         let body = lookup(&found);
-        let (x, y, z) =
-            tokio::join!(reconciled(&a, &id, &body), reconciled(&b, &id, &body), reconciled(&b, &id, &body));
-        for answer in [x, y, z] {
+        let (first, second, third) =
+            tokio::join!(reconciled(&here, &id, &body), reconciled(&there, &id, &body), reconciled(&there, &id, &body));
+        for answer in [first, second, third] {
             assert_eq!(answer.expect(200).str("/status"), "settled");
         }
-        let events = a.events(&id).await;
+        let events = here.events(&id).await;
         let count = |name: &str| events.iter().filter(|event| *event == name).count();
         assert_eq!((count("effect.reconciliation.started"), count("effect.completed")), (1, 1), "{events:?}");
     }

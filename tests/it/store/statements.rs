@@ -14,16 +14,18 @@ fn all_of_postgres() -> impl Iterator<Item = &'static (&'static str, &'static st
     sql::ALL.iter().chain(more.into_iter().flatten())
 }
 
+fn all_of_sqlite() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    use sqlite::{receipts_sql, sql};
+    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, receipts_sql::ALL];
+    sql::ALL.iter().chain(more.into_iter().flatten())
+}
+
 async fn every_statement_prepares(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     let url = bed.url();
     if bed.is_sqlite() {
         let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        use sqlite::{receipts_sql, sql};
-        let more =
-            [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, receipts_sql::ALL];
-        let all = sql::ALL.iter().chain(more.into_iter().flatten());
-        for (name, statement) in all {
+        for (name, statement) in all_of_sqlite() {
             let prepared = connection.prepare(AssertSqlSafe(*statement).into_sql_str()).await;
             assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
         }

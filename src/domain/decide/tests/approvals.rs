@@ -302,7 +302,10 @@ fn another_try_of_a_held_effect_takes_no_place_that_the_first_one_has() {
     decide_as(&mut scene, "ann", true).answer.unwrap();
     assert!(scene.by("agent").claim("one").answer.unwrap().owns_dispatch);
     scene.apply(&not_sent(scene.owner())).answer.unwrap();
-    // The first one is still open, and the next approval is asked for under the same suspicion.
+    // While the first one is open, the next approval is asked for under the same suspicion.
+    let mut free = scene.clone();
+    free.apply(&Command::Claim { claim: super::scene::wish("two"), expected_revision: None, hold_released: true });
+    assert_eq!(free.life().approval.as_ref().unwrap().held_for, None);
     scene.claim("two").answer.unwrap();
     assert_eq!(scene.state(), State::Proposed);
     assert_eq!(scene.life().approval.as_ref().unwrap().held_for, Some(name("run-0:refund")));

@@ -75,12 +75,12 @@ fn a_newer_request_replaces_the_open_one_and_its_late_answer_settles_nothing() {
 #[test]
 fn a_late_answer_is_for_its_own_attempt_and_not_for_a_later_one_of_the_same_request() {
     let mut scene = asked();
-    let late = scene.settle(Finding::NotFound { earned: true });
+    let late = scene.settle(proven_absence());
     scene.apply(&scene.admit("another request")).answer.unwrap();
     scene.apply(&scene.admit("request")).answer.unwrap();
     assert_eq!(*refused(&scene.apply(&late)), Refusal::StaleRequest);
     assert_eq!(scene.state(), State::OutcomeUnknown);
-    scene.apply(&scene.settle(Finding::NotFound { earned: true })).answer.unwrap();
+    scene.apply(&scene.settle(proven_absence())).answer.unwrap();
     assert_eq!(scene.state(), State::SafeToRetry);
 }
 
