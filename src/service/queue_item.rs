@@ -162,7 +162,9 @@ impl Service {
             let life = &record.life;
             reason = if life.is_open() {
                 // Of a doubt the deadline counts, not when the service asks next.
-                let due_at = if life.state == State::OutcomeUnknown { life.deadline_at } else { life.due_at() };
+                let asks =
+                    life.state == State::OutcomeUnknown && life.reconciliation.is_none() && life.ask_at.is_some();
+                let due_at = if asks { life.deadline_at } else { life.due_at() };
                 let (state, contradicted) = (Some(life.state), life.contradicted);
                 horizon.reason(&QueueRow { position: row.position, state, due_at, contradicted, tool: tool.clone() })
             } else {

@@ -180,12 +180,13 @@ impl Service {
         if let Some(url) = adapter.url.as_ref().filter(|url| url.len() <= limits::URL_BYTES) {
             check("/adapter/url", self.adapters.check_url(url));
         }
-        // That a declarative adapter has none is told already.
-        if let Some(secret) = adapter.secret.as_ref().filter(|_| adapter.url.is_some()) {
+        // That a declarative adapter has neither is told already.
+        let signs = adapter.url.is_some();
+        if let Some(secret) = adapter.secret.as_ref().filter(|_| signs) {
             check("/adapter/secret", SigningSecret::parse(secret.expose()).map(drop));
         }
-        if let Some(name) = &adapter.secret_ref {
-            check("/adapter/secret_ref", self.secrets.check_named(&caller.tenant, name, adapter.url.is_some()));
+        if let Some(name) = adapter.secret_ref.as_ref().filter(|_| signs) {
+            check("/adapter/secret_ref", self.secrets.check_named(&caller.tenant, name, signs));
         }
         faults
     }
