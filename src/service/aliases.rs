@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
+use super::keys::alike;
 use crate::domain::ids::{Name, Tenant, prefix};
 
 const DOMAIN: &str = "actonce alias";
@@ -122,9 +123,7 @@ impl Keyring {
         if *field != private.field.as_str() {
             return Err(AliasFault::ForeignField);
         }
-        // A constant-time comparison: every byte is looked at.
-        let differs = sent.iter().zip(tag_of(id, key, private)).fold(0_u8, |sum, (a, b)| sum | (a ^ b));
-        if differs == 0 { Ok(()) } else { Err(AliasFault::Foreign) }
+        if alike(&sent, &tag_of(id, key, private)) { Ok(()) } else { Err(AliasFault::Foreign) }
     }
 }
 

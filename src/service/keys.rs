@@ -95,10 +95,15 @@ impl DataKey {
         let (sent, position) = bytes.split_at_checked(16)?;
         let position = std::str::from_utf8(position).ok()?;
         let tag = self.tag("actonce cursor v1", &[tenant.as_str(), filter, position]);
-        // A constant-time comparison: every byte is looked at.
-        let differs = sent.iter().zip(&tag[..16]).fold(0_u8, |sum, (a, b)| sum | (a ^ b));
-        (differs == 0).then(|| position.to_owned())
+        alike(sent, &tag[..16]).then(|| position.to_owned())
     }
+}
+
+/// Compares in constant time: every byte is looked at, whatever the first ones say.
+#[must_use]
+pub(super) fn alike(one: &[u8], other: &[u8]) -> bool {
+    let differs = one.iter().zip(other).fold(0_u8, |sum, (a, b)| sum | (a ^ b));
+    one.len() == other.len() && differs == 0
 }
 
 /// Hidden text to embed in what a tool creates, so that a lookup can find it (protocol §4).

@@ -206,8 +206,7 @@ impl Service {
     ) -> Result<Reconciled, ServiceError> {
         let key = EffectKey::of(&caller.tenant, &request.operation_id);
         let found = self.engine().read(&key, &caller.subject).await?;
-        self.preflight(&found, &request)?;
-        let tool = settler(&found.record, &found.context).map_err(|refusal| refused(refusal, &found))?;
+        let tool = self.preflight(&found, &request)?;
         let question = question(&tool, &request.basis);
         // Before the admission: what can't be called is not admitted.
         let permit = match question {
@@ -234,8 +233,12 @@ impl Service {
         let Some(open) = open else { return closed(admitted, &digest) };
         let Some((question, permit)) = question.zip(permit) else {
             let finding = supplied(&request.basis);
-            let settled = self.settle_attempt(&key, &caller.subject, &open, finding).await;
-            return self.settled(caller, &key, open.admitted_revision, settled).await;
+            match self.settle_attempt(&key, &caller.subject, &open, finding).await {
+                // Somebody else was first: what is there is told.
+                Ok(_) | Err(ServiceError::Refused { refusal: Refusal::StaleRequest, .. }) => {}
+                Err(error) => return Err(error),
+            }
+            return self.told(caller, &key, open.admitted_revision).await;
         };
         let receipt = request.basis.receipt().cloned();
         self.begin_call(
@@ -256,15 +259,26 @@ impl Service {
         admitted_revision: u32,
     ) -> Result<Reconciled, ServiceError> {
         let key = EffectKey::of(&caller.tenant, operation_id);
-        let decided = self.engine().read(&key, &caller.subject).await?;
+        self.told(caller, &key, admitted_revision).await
+    }
+
+    /// A reconciliation as it stands now.
+    async fn told(
+        &self,
+        caller: &Principal,
+        key: &EffectKey,
+        admitted_revision: u32,
+    ) -> Result<Reconciled, ServiceError> {
+        let decided = self.engine().read(key, &caller.subject).await?;
         let reconciliation = match of_record(&decided.record, admitted_revision) {
             Some(reconciliation) => reconciliation,
-            None => self.of_journal(&key, admitted_revision).await?.ok_or(ServiceError::NotFound)?,
+            None => self.of_journal(key, admitted_revision).await?.ok_or(ServiceError::NotFound)?,
         };
         Ok(Reconciled { reconciliation, decided })
     }
 
-    fn preflight(&self, found: &Decided, request: &ReconciliationRequest) -> Result<(), ServiceError> {
+    /// Step 1: the tool revision that may settle, if everything that is stated of the target is true.
+    fn preflight(&self, found: &Decided, request: &ReconciliationRequest) -> Result<Arc<Tool>, ServiceError> {
         let record = &found.record;
         let mut faults = Vec::new();
         if request.tool.as_ref().is_some_and(|tool| *tool != record.intent.tool) {
@@ -299,7 +313,7 @@ impl Service {
             let faults = found_faults.into_iter().map(under).collect();
             return Err(refused(Refusal::ReceiptRejected(faults), found));
         }
-        Ok(())
+        Ok(tool)
     }
 
     /// Step 2. A request that an older admission stands for, and a newer one replaced, is stale.
@@ -392,25 +406,6 @@ impl Service {
         Ok(self.engine().apply(key, principal, command).await?)
     }
 
-    async fn settled(
-        &self,
-        caller: &Principal,
-        key: &EffectKey,
-        admitted_revision: u32,
-        settled: Result<Decided, ServiceError>,
-    ) -> Result<Reconciled, ServiceError> {
-        match settled {
-            Ok(_) | Err(ServiceError::Refused { refusal: Refusal::StaleRequest, .. }) => {}
-            Err(error) => return Err(error),
-        }
-        let decided = self.engine().read(key, &caller.subject).await?;
-        let reconciliation = match of_record(&decided.record, admitted_revision) {
-            Some(reconciliation) => reconciliation,
-            None => self.of_journal(key, admitted_revision).await?.ok_or(ServiceError::NotFound)?,
-        };
-        Ok(Reconciled { reconciliation, decided })
-    }
-
     /// Waits until the attempt is closed, or its call came back without an answer.
     async fn await_closing(
         &self,
@@ -429,9 +424,7 @@ impl Service {
             if let Some(changed) = changed.as_mut().as_pin_mut() {
                 changed.enable();
             }
-            let told =
-                self.settled(caller, key, open.admitted_revision, Ok(self.engine().read(key, &caller.subject).await?));
-            let told = told.await?;
+            let told = self.told(caller, key, open.admitted_revision).await?;
             let revision = told.decided.record.life.revision;
             let answered =
                 revision > open.admitted_revision && !self.asks.is_running(key.effect, open.admitted_revision);

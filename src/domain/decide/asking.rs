@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Context;
 use crate::domain::adapter::AdapterSpec;
-use crate::domain::record::Record;
+use crate::domain::record::{ReconciliationAttempt, Record};
 use crate::domain::refusal::Refusal;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
@@ -33,7 +33,7 @@ pub enum Agenda {
 pub fn agenda(record: &Record, context: &Context) -> Agenda {
     let life = &record.life;
     let passed = |at: Option<Timestamp>| at.is_some_and(|at| at <= context.now);
-    let closes = life.reconciliation.as_ref().map(super::super::record::ReconciliationAttempt::closes_at);
+    let closes = life.reconciliation.as_ref().map(ReconciliationAttempt::closes_at);
     if passed(life.lease_end()) || passed(life.deadline_at) || passed(closes) {
         return Agenda::Expire;
     }

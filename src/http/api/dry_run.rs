@@ -6,7 +6,7 @@ use axum::response::Response;
 
 use crate::auth::Scope;
 use crate::http::dto::dry_run::{DryRunBody, DryRunView};
-use crate::http::dto::effect::json_response;
+use crate::http::dto::effect::document;
 use crate::http::extract::{Caller, Json, PathName};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -37,6 +37,5 @@ pub async fn dry_run_adapter(
 ) -> Result<Response, Problem> {
     let principal = caller.require(Scope::ToolsWrite)?;
     let run = state.service.dry_run_adapter(principal, &name, body.check()?).await?;
-    let text = serde_json::to_string(&DryRunView::from(run)).unwrap_or_default();
-    Ok(json_response(text, StatusCode::OK))
+    Ok(document(&DryRunView::from(run), StatusCode::OK))
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::lists::check_limit;
 use crate::auth::Scope;
 use crate::http::dto::Faults;
-use crate::http::dto::effect::json_response;
+use crate::http::dto::effect::document;
 use crate::http::dto::queue::{BulkDocument, PreviewDocument, QueueDocument};
 use crate::http::dto::resolution::{BulkResolutionBody, PreviewBody};
 use crate::http::extract::{Caller, Json, Query};
@@ -16,11 +16,6 @@ use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::service::queue::QueueFilter;
 use crate::service::queue_item::QueueReason;
-
-/// A document as the body of an answer.
-pub(super) fn document(document: &impl serde::Serialize) -> Response {
-    json_response(serde_json::to_string(document).unwrap_or_default(), StatusCode::OK)
-}
 
 /// Which part of the queue.
 #[derive(Debug, Clone, Deserialize, utoipa::IntoParams)]
@@ -71,7 +66,7 @@ pub async fn read_queue(
         return Err(faults.problem());
     }
     let page = state.service.queue(principal, &filter, query.cursor.as_deref(), limit).await?;
-    Ok(document(&QueueDocument::from(page)))
+    Ok(document(&QueueDocument::from(page), StatusCode::OK))
 }
 
 /// What a bulk resolution would decide: every effect with its revision. Writes nothing.
@@ -97,7 +92,7 @@ pub async fn preview_resolutions(
     let principal = caller.require(Scope::EffectsResolve)?;
     let (preview, skipped) = state.service.preview(principal, &body.check()?).await?;
     let preview_id = preview.id().as_str().to_owned();
-    Ok(document(&PreviewDocument { preview, preview_id, skipped }))
+    Ok(document(&PreviewDocument { preview, preview_id, skipped }, StatusCode::OK))
 }
 
 /// Resolves the effects of a preview, each by itself and at the revision that was seen. The same request
@@ -125,5 +120,5 @@ pub async fn resolve_effects(
     let decision = body.check()?;
     let (items, counts) = state.service.resolve_all(principal, &decision).await?;
     let decision_id = decision.decision_id.as_str().to_owned();
-    Ok(document(&BulkDocument { decision_id, outcome: decision.outcome, counts, items }))
+    Ok(document(&BulkDocument { decision_id, outcome: decision.outcome, counts, items }, StatusCode::OK))
 }

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 
 use crate::auth::Scope;
-use crate::http::dto::effect::json_response;
+use crate::http::dto::effect::document;
 use crate::http::dto::receipts::DeliveryView;
 use crate::http::extract::{OptionalCaller, PathName, SignedBody};
 use crate::http::problem::Problem;
@@ -52,5 +52,5 @@ pub async fn deliver_receipt(
         None => state.service.deliver(source.as_str(), &delivery).await?,
     };
     let view = DeliveryView::from(disposition);
-    Ok(json_response(serde_json::to_string(&view).unwrap_or_default(), StatusCode::OK))
+    Ok(document(&view, StatusCode::OK))
 }

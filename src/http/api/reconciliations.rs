@@ -6,7 +6,7 @@ use axum::response::Response;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::auth::Scope;
-use crate::http::dto::effect::{etag, json_response};
+use crate::http::dto::effect::tagged;
 use crate::http::dto::reconciliation::{ReconciliationBody, ReconciliationView, TargetView};
 use crate::http::extract::{Caller, Json, PathName, PathNames, prefer_wait};
 use crate::http::problem::{Problem, ProblemType};
@@ -35,9 +35,7 @@ pub async fn inspect_effect(
 ) -> Result<Response, Problem> {
     let principal = caller.require(Scope::EffectsReconcile)?;
     let inspection = state.service.inspect(principal, &operation_id).await?;
-    let mut response = json_of(&TargetView::from(&inspection), StatusCode::OK);
-    response.headers_mut().insert(header::ETAG, etag(inspection.decided.record.life.revision));
-    Ok(response)
+    Ok(tagged(&TargetView::from(&inspection), inspection.decided.record.life.revision, StatusCode::OK))
 }
 
 /// Settles an unknown outcome by asking the adapter, by a receipt, or by what the client's own journal says.
@@ -125,11 +123,5 @@ pub async fn read_reconciliation(
 }
 
 fn respond(reconciled: &Reconciled, status: StatusCode) -> Response {
-    let mut response = json_of(&ReconciliationView::from(reconciled), status);
-    response.headers_mut().insert(header::ETAG, etag(reconciled.decided.record.life.revision));
-    response
-}
-
-fn json_of(body: &impl serde::Serialize, status: StatusCode) -> Response {
-    json_response(serde_json::to_string(body).unwrap_or_default(), status)
+    tagged(&ReconciliationView::from(reconciled), reconciled.decided.record.life.revision, status)
 }

@@ -5,9 +5,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
 use super::lists::Paging;
-use super::queue::document;
 use crate::auth::Scope;
-use crate::http::dto::effect::{EffectDocument, respond};
+use crate::http::dto::effect::{EffectDocument, document, respond};
 use crate::http::dto::resolution::{ReportPage, ReportView, ResolutionBody, ResolutionPage, ResolutionView};
 use crate::http::extract::{Caller, Json, PathName, Query, if_match};
 use crate::http::problem::{Problem, ProblemType};
@@ -77,7 +76,7 @@ pub async fn read_resolutions(
     let (cursor, limit) = (paging.cursor.as_deref(), paging.limit()?);
     let page = state.service.resolutions(principal, &operation_id, cursor, limit).await?;
     let items = page.items.into_iter().map(|(revision, made)| ResolutionView::new(revision, made)).collect();
-    Ok(document(&ResolutionPage { items, next_cursor: page.next_cursor }))
+    Ok(document(&ResolutionPage { items, next_cursor: page.next_cursor }, StatusCode::OK))
 }
 
 /// Reports that came under an old fence or after settlement and were stored as evidence, with their
@@ -105,5 +104,5 @@ pub async fn read_late_reports(
     let (cursor, limit) = (paging.cursor.as_deref(), paging.limit()?);
     let page = state.service.late_reports(principal, &operation_id, cursor, limit).await?;
     let items = page.items.into_iter().map(ReportView::from).collect();
-    Ok(document(&ReportPage { items, next_cursor: page.next_cursor }))
+    Ok(document(&ReportPage { items, next_cursor: page.next_cursor }, StatusCode::OK))
 }

@@ -1,13 +1,13 @@
 //! Registration of receipt sources.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 
 use super::lists::Paging;
 use crate::auth::Scope;
 use crate::domain::source::SourceSpec;
-use crate::http::dto::effect::{etag, json_response, page};
+use crate::http::dto::effect::{json_response, page, tagged};
 use crate::http::dto::receipts::{SourcePage, SourceView};
 use crate::http::extract::{Caller, Json, PathName, Query, if_match};
 use crate::http::problem::Problem;
@@ -15,10 +15,7 @@ use crate::http::state::AppState;
 use crate::service::sources::Source;
 
 fn respond(state: &AppState, source: &Source, status: StatusCode) -> Response {
-    let body = serde_json::to_string(&SourceView::new(source, &state.base_path)).unwrap_or_default();
-    let mut response = json_response(body, status);
-    response.headers_mut().insert(header::ETAG, etag(source.row.revision));
-    response
+    tagged(&SourceView::new(source, &state.base_path), source.row.revision, status)
 }
 
 /// Registers a receipt source, or changes its registration. Without `secrets` those that it has stay; an

@@ -1,13 +1,13 @@
 //! Registration of tools.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 
 use super::lists::Paging;
 use crate::auth::Scope;
 use crate::domain::tool::{Tool, ToolSpec};
-use crate::http::dto::effect::{etag, json_response, page};
+use crate::http::dto::effect::{json_response, page, tagged};
 use crate::http::dto::tool::ToolView;
 use crate::http::extract::{Caller, Json, OptionalJson, PathName, Query, if_match};
 use crate::http::problem::Problem;
@@ -16,10 +16,7 @@ use crate::http::state::AppState;
 use super::outcomes::EmptyBody;
 
 fn respond(tool: &Tool, status: StatusCode) -> Response {
-    let body = serde_json::to_string(&ToolView::from(tool)).unwrap_or_default();
-    let mut response = json_response(body, status);
-    response.headers_mut().insert(header::ETAG, etag(tool.revision));
-    response
+    tagged(&ToolView::from(tool), tool.revision, status)
 }
 
 /// Registers a tool, or changes its registration. Only `effect` is required; an equal registration

@@ -293,6 +293,20 @@ pub fn json_response(body: String, status: StatusCode) -> Response {
     response
 }
 
+/// A document as a response.
+#[must_use]
+pub fn document(document: &impl Serialize, status: StatusCode) -> Response {
+    json_response(serde_json::to_string(document).unwrap_or_default(), status)
+}
+
+/// A document of a revision as a response, with its `ETag`.
+#[must_use]
+pub fn tagged(body: &impl Serialize, revision: u32, status: StatusCode) -> Response {
+    let mut response = document(body, status);
+    response.headers_mut().insert(header::ETAG, etag(revision));
+    response
+}
+
 /// `{"items": […], "next_cursor": …}` around items that are JSON already.
 #[must_use]
 pub fn page(items: impl Iterator<Item = String>, next_cursor: Option<&str>) -> String {

@@ -13,7 +13,7 @@ use crate::domain::source::SourceSpec;
 use crate::domain::state::State;
 use crate::engine::{Decided, EngineError};
 use crate::limits;
-use crate::service::keys::marked_key;
+use crate::service::keys::{alike, marked_key};
 use crate::service::{Service, ServiceError};
 
 /// How long a settlement may take after its admission: there is no call in between.
@@ -72,11 +72,6 @@ impl Look {
     }
 }
 
-fn holds_same(one: &str, other: &str) -> bool {
-    let differs = one.bytes().zip(other.bytes()).fold(0_u8, |sum, (a, b)| sum | (a ^ b));
-    one.len() == other.len() && differs == 0
-}
-
 impl Service {
     /// Finds the effect of a delivery, and holds the receipt against it.
     pub(super) async fn look_at_delivery(&self, came: &Authentic<'_>, told: &Told) -> Result<Look, ServiceError> {
@@ -117,7 +112,7 @@ impl Service {
             Locator::Operation(operation_id) => *operation_id == record.intent.operation_id,
             Locator::Key { text, marked } => self
                 .key_in(&record.key.tenant, text, *marked)
-                .is_some_and(|(key, _)| holds_same(key, &record.intent.idempotency_key)),
+                .is_some_and(|(key, _)| alike(key.as_bytes(), record.intent.idempotency_key.as_bytes())),
         }
     }
 
