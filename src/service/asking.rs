@@ -30,7 +30,20 @@ const CROWDED_SECONDS: u32 = 1;
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     counts: Arc<Mutex<Counts>>,
-    running: Mutex<HashSet<(Uuid, u32)>>,
+    running: Arc<Mutex<HashSet<(Uuid, u32)>>>,
+}
+
+/// The call of an attempt that is under way, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    running: Arc<Mutex<HashSet<(Uuid, u32)>>>,
+    attempt: (Uuid, u32),
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        lock(&self.running).remove(&self.attempt);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -92,13 +105,11 @@ impl Asks {
         Some(Permit { counts: Arc::clone(&self.counts), tool })
     }
 
-    /// Marks the call of an attempt as under way; false when it is already.
-    pub(super) fn begin(&self, effect: Uuid, admitted_revision: u32) -> bool {
-        lock(&self.running).insert((effect, admitted_revision))
-    }
-
-    pub(super) fn end(&self, effect: Uuid, admitted_revision: u32) {
-        lock(&self.running).remove(&(effect, admitted_revision));
+    /// Marks the call of an attempt as under way; `None` when it is already.
+    pub(super) fn begin(&self, effect: Uuid, admitted_revision: u32) -> Option<Running> {
+        let attempt = (effect, admitted_revision);
+        let is_new = lock(&self.running).insert(attempt);
+        is_new.then(|| Running { running: Arc::clone(&self.running), attempt })
     }
 
     pub(super) fn is_running(&self, effect: Uuid, admitted_revision: u32) -> bool {

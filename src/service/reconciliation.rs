@@ -343,14 +343,13 @@ impl Service {
 
     /// Step 3 and 4, apart from the request that asked for it.
     pub(super) fn begin_call(self: &Arc<Self>, ask: Ask, permit: Permit) {
+        let key = ask.admitted.key.clone();
+        let effect = key.effect;
+        // The same attempt is asked for once at a time in this process. Marked here and not in the task:
+        // who waits for its end must not look before its beginning.
+        let Some(running) = self.asks.begin(effect, ask.open.admitted_revision) else { return };
         let service = Arc::clone(self);
         self.tasks.spawn(async move {
-            let key = ask.admitted.key.clone();
-            let effect = key.effect;
-            // The same attempt is asked for once at a time in this process.
-            if !service.asks.begin(effect, ask.open.admitted_revision) {
-                return;
-            }
             let finding = service.call(&ask).await;
             let principal = &service.principal;
             if let Err(error) = service.settle_attempt(&key, principal, &ask.open, finding).await {
@@ -361,7 +360,7 @@ impl Service {
                     error => tracing::warn!(tenant = %key.tenant, %effect, %error, "a reconciliation was not settled"),
                 }
             }
-            service.asks.end(effect, ask.open.admitted_revision);
+            drop(running);
             service.engine().waiters().wake(effect);
             drop(permit);
         });
@@ -424,10 +423,11 @@ impl Service {
             if let Some(changed) = changed.as_mut().as_pin_mut() {
                 changed.enable();
             }
+            // Before the look: what ends in between is seen by it.
+            let is_running = self.asks.is_running(key.effect, open.admitted_revision);
             let told = self.told(caller, key, open.admitted_revision).await?;
             let revision = told.decided.record.life.revision;
-            let answered =
-                revision > open.admitted_revision && !self.asks.is_running(key.effect, open.admitted_revision);
+            let answered = revision > open.admitted_revision && !is_running;
             let Some(changed) = changed.as_mut().as_pin_mut() else { return Ok(told) };
             if told.reconciliation.status != Status::Open || answered {
                 return Ok(told);
