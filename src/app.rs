@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -123,7 +123,8 @@ fn recorder() -> Result<PrometheusHandle, AppError> {
 }
 
 impl App {
-    /// Starts the service: database, migrations, keys, engine, background, and only then the socket.
+    /// Starts the service: database, migrations, keys, engine, background, the socket, and the look at
+    /// incomplete work. While that goes on, health and reads are answered and nothing is taken.
     ///
     /// # Errors
     /// See [`AppError`].
@@ -153,7 +154,6 @@ impl App {
             });
         }
         spawn_background(&tasks, &service, &background);
-        sweep_at_start(&tasks, &service, principal, &background).await?;
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
             tasks.spawn(async move { auth.refresh_loop(stop).await });
@@ -164,24 +164,26 @@ impl App {
             .map_err(|source| AppError::Listen { address: config.listen, source })?;
         let address = listener.local_addr().map_err(AppError::Serve)?;
         let state = Arc::new(Shared {
-            service,
+            service: Arc::clone(&service),
             auth,
             metrics,
             bounds: Bounds { request_timeout: config.request_timeout, max_in_flight: config.max_in_flight },
             in_flight: AtomicUsize::new(0),
+            starting: AtomicBool::new(true),
             stopping: stopping.clone(),
             base_path: config.base_path.as_str().into(),
         });
-        let listener = listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY is refused");
-            }
-        });
-        let serving =
-            axum::serve(listener, http::router(state)).with_graceful_shutdown(stopping.clone().cancelled_owned());
-        let server = tasks.spawn(async move { serving.await });
+        let server = spawn_server(&tasks, listener, &state, &stopping);
+        let url = format!("http://{}{}", reachable(address), config.base_path);
+        tracing::info!(url, "listening; looking at incomplete work before anything is taken");
+        if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
+            stopping.cancel();
+            background.cancel();
+            return Err(error);
+        }
+        state.starting.store(false, Ordering::Release);
         Ok(Self {
-            url: format!("http://{}{}", reachable(address), config.base_path),
+            url,
             backend: store.backend(),
             store,
             tasks,
@@ -345,7 +347,24 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
     }
 }
 
-/// Looks at incomplete work before anything is served, for a bounded time: what is left then goes on
+/// Serves on a socket until stopped.
+fn spawn_server(
+    tasks: &TaskTracker,
+    listener: TcpListener,
+    state: &http::state::AppState,
+    stopping: &CancellationToken,
+) -> tokio::task::JoinHandle<std::io::Result<()>> {
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY is refused");
+        }
+    });
+    let router = http::router(Arc::clone(state));
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stopping.clone().cancelled_owned());
+    tasks.spawn(async move { serving.await })
+}
+
+/// Looks at incomplete work before anything is taken, for a bounded time: what is left then goes on
 /// in the background. A store that fails meanwhile fails the start.
 async fn sweep_at_start(
     tasks: &TaskTracker,

@@ -223,6 +223,8 @@ pub const QUARANTINE_DAYS: u32 = 30;
 pub const QUARANTINE_TRIES: u32 = 200;
 /// Most components of a profile.
 pub const PROFILE_COMPONENTS: usize = 256;
+/// Most waits for people that are taken off a run's elapsed time; what comes after them counts.
+pub const RUN_WAITS: u32 = 10_000;
 /// Most uses of one standing grant.
 pub const GRANT_USES: u32 = 100_000;
 /// Most live standing grants of one tool.

@@ -37,6 +37,11 @@ pub(super) async fn edge(State(state): State<AppState>, request: Request, next: 
         Problem::new(ProblemType::Capacity, "Too many requests are in flight.")
             .with("retry_after_seconds", 1)
             .into_response()
+    } else if state.starting.load(Ordering::Acquire) && !method.is_safe() {
+        // Nothing was looked at yet, so repeating it is all there is to do.
+        Problem::new(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.")
+            .with("retry_after_seconds", 1)
+            .into_response()
     } else {
         let extra = if request.headers().contains_key("prefer") { limits::WAIT_MAX_SECONDS } else { 0 };
         let limit = state.bounds.request_timeout + Duration::from_secs(u64::from(extra));

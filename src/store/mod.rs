@@ -7,6 +7,7 @@
 pub mod aliases;
 pub mod approvals;
 pub mod changeset;
+pub mod elapsed;
 pub mod error;
 pub mod migrate;
 pub mod open;
@@ -187,6 +188,7 @@ pub trait Store:
     + SecretStore
     + OperatorStore
     + RecoveryStore
+    + elapsed::ElapsedStore
     + ReceiptStore
     + ApprovalStore
     + ProfileStore

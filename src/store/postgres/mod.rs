@@ -4,6 +4,7 @@ mod aliases;
 mod approvals;
 mod beside;
 mod commit;
+mod elapsed;
 mod listen;
 mod operators;
 mod profiles;

@@ -177,7 +177,7 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("PUT", "/api/profiles", write, "").body(json!({ "components": components })),
         on("GET", "/api/profiles/{profile_id}", read, declared),
         on("GET", "/api/sessions/{session_id}/profile", read, "session"),
-        on("POST", "/api/sessions/{session_id}/profile", write, "session").body(adoption),
+        on("POST", "/api/sessions/{session_id}/profile", recovery, "session").body(adoption),
         on("GET", "/api/tools", read, ""),
         on("GET", "/api/tools/{name}", read, TOOL),
         Operation { foreign: Foreign::Own, ..put },

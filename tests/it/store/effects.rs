@@ -86,6 +86,7 @@ impl Maker {
             current: Some(Arc::clone(&tool)),
             tool,
             profile_changed: false,
+            elapsed_us: None,
         }
     }
 
