@@ -159,10 +159,16 @@ mod tests {
                 .collect();
             waits.sort_by_key(|wait| wait.began_at);
             let idle = |tick: i64| {
-                waits.iter().any(|wait| wait.began_at.micros() <= tick && wait.ends_at.is_none_or(|end| tick < end.micros()))
+                waits
+                    .iter()
+                    .any(|wait| wait.began_at.micros() <= tick && wait.ends_at.is_none_or(|end| tick < end.micros()))
             };
             let expected = (from..now).filter(|tick| !idle(*tick)).count();
-            assert_eq!(active_us(at(from), at(now), &waits), i64::try_from(expected).unwrap(), "{from} {now} {waits:?}");
+            assert_eq!(
+                active_us(at(from), at(now), &waits),
+                i64::try_from(expected).unwrap(),
+                "{from} {now} {waits:?}"
+            );
         }
     }
 }

@@ -153,7 +153,9 @@ fn refused(refusal: Refusal) -> Problem {
 
 fn elapsed_limit(limit: ElapsedLimit, elapsed_us: Option<i64>) -> Problem {
     let detail = match limit.scope {
-        ElapsedScope::Run => "The run has been at work for longer than the tool allows; nothing more is dispatched for it.",
+        ElapsedScope::Run => {
+            "The run has been at work for longer than the tool allows; nothing more is dispatched for it."
+        }
         ElapsedScope::Session => {
             "The session has lasted for longer than the tool allows; nothing more is dispatched for it."
         }

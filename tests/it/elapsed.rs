@@ -2,6 +2,7 @@
 //! and after a restart.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actonce::domain::command::{Command, Propose};
 use actonce::domain::elapsed::ElapsedScope;
@@ -39,7 +40,7 @@ const HOUR: u32 = 3_600;
 struct Scene {
     bed: Bed,
     engines: [Running; 2],
-    turn: std::cell::Cell<usize>,
+    turn: AtomicUsize,
     maker: Maker,
 }
 
@@ -57,13 +58,12 @@ impl Scene {
         }
         let engines = [Running::on(Arc::clone(&bed.store)).await, Running::on(bed.another().await).await];
         let maker = Maker::external("tenant", bed.now().await);
-        Self { bed, engines, turn: std::cell::Cell::new(0), maker }
+        Self { bed, engines, turn: AtomicUsize::new(0), maker }
     }
 
     /// One process after the other.
     fn engine(&self) -> &Running {
-        self.turn.set(self.turn.get() + 1);
-        &self.engines[self.turn.get() % 2]
+        &self.engines[self.turn.fetch_add(1, Ordering::Relaxed) % 2]
     }
 
     async fn pass(&self, seconds: u32) {
@@ -80,11 +80,8 @@ impl Scene {
     }
 
     async fn propose(&self, operation: &str, tool: &str, claims: bool) -> Result<Decided, EngineError> {
-        let proposal = Propose {
-            tool: name(tool),
-            claim: claims.then(|| wish("one")),
-            ..self.maker.proposal(operation)
-        };
+        let proposal =
+            Propose { tool: name(tool), claim: claims.then(|| wish("one")), ..self.maker.proposal(operation) };
         self.engine().engine.propose(&tenant("tenant"), &name("agent"), proposal).await
     }
 
@@ -169,7 +166,11 @@ async fn a_run_s_time_is_without_the_waits_for_people(store: StoreUnderTest) {
     let decided = scene.engine().engine.propose(&tenant("tenant"), &name("agent"), proposal.clone()).await.unwrap();
     assert!(decided.answer.owns_dispatch);
     // So is the run of that name of another tenant, who has a limit of its own.
-    let theirs = registration(&tenant("other"), "limited", &spec(EffectClass::External, &json!({ "elapsed_limit": limit("run", 60) })));
+    let theirs = registration(
+        &tenant("other"),
+        "limited",
+        &spec(EffectClass::External, &json!({ "elapsed_limit": limit("run", 60) })),
+    );
     scene.bed.store.write_tool(&theirs).await.unwrap();
     let proposal = Propose { run_id: Some(name("run")), ..proposal };
     let decided = scene.engine().engine.propose(&tenant("other"), &name("agent"), proposal).await.unwrap();
@@ -255,7 +256,11 @@ async fn a_limit_is_younger_than_its_effects(store: StoreUnderTest) {
     let changed = actonce::store::ToolWrite {
         expected_stamp: Some(1),
         revision: 2,
-        ..registration(&tenant("tenant"), "free", &spec(EffectClass::External, &json!({ "elapsed_limit": limit("run", HOUR) })))
+        ..registration(
+            &tenant("tenant"),
+            "free",
+            &spec(EffectClass::External, &json!({ "elapsed_limit": limit("run", HOUR) })),
+        )
     };
     assert_eq!(scene.bed.store.write_tool(&changed).await.unwrap(), actonce::store::ToolWritten::Applied);
     for running in &scene.engines {
@@ -309,7 +314,8 @@ async fn the_refusal_says_what_was_counted_and_nothing_is_stored(store: StoreUnd
         let server = store.server(Options::default());
         let api = registered(&server, "t", limit(scope, 600)).await;
         let first = api.intent(&in_run("first")).await.expect(201).directive("dispatch");
-        let recorded = bodies::with(bodies::intent("recorded", TOOL), &json!({ "run_id": "run", "session_id": "session" }));
+        let recorded =
+            bodies::with(bodies::intent("recorded", TOOL), &json!({ "run_id": "run", "session_id": "session" }));
         api.intent(&recorded).await.expect(201).directive("claim");
         an_hour_ago(&server);
         let before = count(&server, "SELECT count(*) FROM entries");
@@ -374,7 +380,8 @@ async fn a_registration_is_checked(store: StoreUnderTest) {
 async fn every_replica_counts_the_same_and_so_does_the_next_start(store: StoreUnderTest) {
     let server = store.server(Options::default());
     let api = registered(&server, "t", limit("run", 600)).await;
-    let guarded = json!({ "effect": "external", "authorization": { "mode": "approval", "expires_after_seconds": 86_400 } });
+    let guarded =
+        json!({ "effect": "external", "authorization": { "mode": "approval", "expires_after_seconds": 86_400 } });
     api.put_tool("guarded", &guarded).await.expect(201);
     api.intent(&in_run("first")).await.expect(201).directive("dispatch");
     let asked = bodies::with(bodies::claiming("asked", "guarded"), &json!({ "run_id": "run" }));

@@ -28,8 +28,7 @@ impl ElapsedStore for PostgresStore {
 
 /// Notes that a person is waited for, or no more, beside a revision that was applied.
 pub(super) async fn note(connection: &mut PgConnection, row: &RevisionRow, change: &WaitChange) -> Result<()> {
-    let (tenant, run, effect, at) =
-        (row.key.tenant.as_str(), change.run.as_str(), row.key.effect, row.at.micros());
+    let (tenant, run, effect, at) = (row.key.tenant.as_str(), change.run.as_str(), row.key.effect, row.at.micros());
     if change.ended {
         let query = sqlx::query(sql::WAIT_END).bind(tenant).bind(run).bind(effect).bind(at);
         query.execute(&mut *connection).await?;

@@ -23,10 +23,10 @@ use crate::support::{StoreUnderTest, both_stores};
 
 both_stores!(what_begins_is_what_a_count_by_minutes_allows);
 
-const STEPS: usize = 90;
+const STEPS: usize = 140;
 /// Half a minute off, so that what passes between two steps of a test never decides.
-const LIMIT_SECONDS: u32 = 20 * 60 + 30;
-const LIMIT_MINUTES: u64 = 20;
+const LIMIT_SECONDS: u32 = 9 * 60 + 30;
+const LIMIT_MINUTES: u64 = 9;
 
 /// Two runs with their active minutes, counted beside the service.
 struct Walk {
@@ -125,11 +125,7 @@ impl Walk {
         let first = die.roll(2) == 0;
         let engine = if first { &self.subject.engine } else { &self.other.engine };
         let decided = Box::pin(engine.propose(&self.tenant, &name("agent"), proposal)).await.map(drop);
-        let made = if tool == "guarded" {
-            decided.is_ok()
-        } else {
-            self.compare(run, tool, decided)
-        };
+        let made = if tool == "guarded" { decided.is_ok() } else { self.compare(run, tool, decided) };
         if made {
             self.minutes.entry(run).or_default();
             self.operations.push((operation, run));
@@ -193,7 +189,8 @@ impl Walk {
             if life.state.is_terminal() {
                 continue;
             }
-            let known = format!("SELECT count(*) FROM open_effects WHERE due_us IS NOT NULL AND {}", self.subject.bed.of(key));
+            let known =
+                format!("SELECT count(*) FROM open_effects WHERE due_us IS NOT NULL AND {}", self.subject.bed.of(key));
             let due = self.subject.bed.count(&known).await == 1;
             let claimable = matches!(life.state, State::IntentRecorded | State::SafeToRetry);
             let item = queue.get(&key.effect).map(|item| item.reason);
@@ -227,9 +224,13 @@ async fn what_begins_is_what_a_count_by_minutes_allows(store: StoreUnderTest) {
                 0..=2 => Box::pin(walk.propose(&mut die, number)).await,
                 3..=6 => Box::pin(walk.go_on(&mut die)).await,
                 7 => drop(Box::pin(walk.subject.play(&Step::Sweep { principal: name("actonce") })).await),
-                _ => Box::pin(walk.minute()).await,
+                _ => {
+                    for _ in 0..=die.roll(4) {
+                        Box::pin(walk.minute()).await;
+                    }
+                }
             }
-            if number % 30 == 29 {
+            if number % 35 == 34 {
                 Box::pin(walk.nothing_is_silent(false)).await;
             }
         }

@@ -205,7 +205,14 @@ impl Reference {
             None => return "unknown tool".to_owned(),
         };
         let current = Some(Arc::clone(&tool));
-        let context = Context { now: self.now, principal: principal.clone(), tool, current, profile_changed: false, elapsed_us: None };
+        let context = Context {
+            now: self.now,
+            principal: principal.clone(),
+            tool,
+            current,
+            profile_changed: false,
+            elapsed_us: None,
+        };
         if let Ok(intent) = decide::intent_of(&proposal, &context)
             && context.tool.spec.duplicate_rule(intent.class) != DuplicateRule::Allow
         {

@@ -10,13 +10,27 @@ both_stores!(every_statement_prepares);
 
 fn all_of_postgres() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     use postgres::{receipts_sql, sql};
-    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, sql::elapsed::ALL, receipts_sql::ALL];
+    let more = [
+        sql::approvals::ALL,
+        sql::profiles::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::elapsed::ALL,
+        receipts_sql::ALL,
+    ];
     sql::ALL.iter().chain(more.into_iter().flatten())
 }
 
 fn all_of_sqlite() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     use sqlite::{receipts_sql, sql};
-    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, sql::elapsed::ALL, receipts_sql::ALL];
+    let more = [
+        sql::approvals::ALL,
+        sql::profiles::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::elapsed::ALL,
+        receipts_sql::ALL,
+    ];
     sql::ALL.iter().chain(more.into_iter().flatten())
 }
 

@@ -60,7 +60,11 @@ fn what_is_counted_has_to_be_named() {
         let mut scene = limited(scope, &json!({}));
         scene.elapsed_us = Some(0);
         let mut proposal = in_run(&scene);
-        if scope == "run" { proposal.run_id = None } else { proposal.session_id = None }
+        if scope == "run" {
+            proposal.run_id = None;
+        } else {
+            proposal.session_id = None;
+        }
         let decision = scene.propose(&proposal);
         let Refusal::Invalid(faults) = refused(&decision) else { panic!("{decision:?}") };
         assert_eq!(faults[0].pointer, pointer);
@@ -101,7 +105,10 @@ fn another_try_begins_under_the_limit_too_and_nobody_is_asked_in_vain() {
 fn a_lapse_that_a_refused_claim_finds_is_written() {
     let mut scene = limited("run", &json!({}));
     scene.elapsed_us = Some(0);
-    scene.tool = super::scene::tool(1, spec_with(EffectClass::None, &json!({"elapsed_limit": {"scope": "run", "max_elapsed_seconds": 600}})));
+    scene.tool = super::scene::tool(
+        1,
+        spec_with(EffectClass::None, &json!({"elapsed_limit": {"scope": "run", "max_elapsed_seconds": 600}})),
+    );
     scene.current = Some(std::sync::Arc::clone(&scene.tool));
     scene.propose(&in_run(&scene)).answer.unwrap();
     scene.claim("one").answer.unwrap();

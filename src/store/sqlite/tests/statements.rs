@@ -3,7 +3,14 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use super::*;
 
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, sql::elapsed::ALL, receipts_sql::ALL];
+    let more = [
+        sql::approvals::ALL,
+        sql::profiles::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::elapsed::ALL,
+        receipts_sql::ALL,
+    ];
     sql::ALL.iter().chain(more.into_iter().flatten()).copied()
 }
 
