@@ -22,6 +22,7 @@ both_stores!(
     what_an_executor_held_at_the_start_is_said,
     a_store_that_fails_fails_the_start,
     five_hundred_leases_after_a_kill,
+    what_stays_unresolved_and_sweeps_that_run_are_measured,
 );
 
 fn killed(server: &Server, api: &Api) -> Api {
@@ -284,6 +285,34 @@ async fn five_hundred_leases_after_a_kill(store: StoreUnderTest) {
     assert_eq!(api.pages("/api/effects?state=outcome_unknown&limit=200").await.len(), LEASES);
     let journal = api.read(&format!("/api/effects/{}/journal", segment("op-7"))).await.expect(200);
     assert_eq!(journal.json["items"].as_array().unwrap().len(), 2);
+}
+
+/// The metrics that the alert rules in docs/operations.md are about.
+async fn what_stays_unresolved_and_sweeps_that_run_are_measured(store: StoreUnderTest) {
+    let rules = include_str!("../../../docs/operations.md");
+    let server = store.server(Options::default());
+    let api = Api::of(&server, "t");
+    external(&api).await;
+    doubtful(&api, "secret-op", "s").await;
+    live(&api, "live", "s").await;
+    sql(&server, "UPDATE open_effects SET created_us = created_us - 90000000000 WHERE state = 5");
+    let read = async |metric: &str| {
+        assert!(rules.contains(metric.split('{').next().unwrap()), "{metric} has its rule");
+        let text = api.read("/metrics").await.expect(200).text;
+        assert!(!text.contains("secret-op"));
+        let value = text.lines().find_map(|line| line.strip_prefix(metric).and_then(|rest| rest.strip_prefix(' ')));
+        value.unwrap_or_else(|| panic!("no {metric}: {text}")).parse::<f64>().unwrap()
+    };
+    let doubt = read("effects_unresolved_age_seconds{state=\"outcome_unknown\"}").await;
+    assert!((90_000.0..90_100.0).contains(&doubt), "{doubt}");
+    let young = read("effects_unresolved_age_seconds{state=\"dispatched\"}").await;
+    assert!(young < 100.0, "{young}");
+    let before = read("actonce_sweeps_total").await;
+    let until = Instant::now() + Duration::from_secs(20);
+    while read("actonce_sweeps_total").await <= before {
+        assert!(Instant::now() < until, "no sweep runs");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// A sweep that takes long: the process can be asked how far it is and takes nothing; after a while it
