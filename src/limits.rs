@@ -229,3 +229,17 @@ pub const GRANT_USES: u32 = 100_000;
 pub const GRANTS_PER_TOOL: u32 = 100;
 /// Bytes of argument previews after which a page of approvals ends.
 pub const PREVIEW_PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// Rows of journals that one step of a checkpoint looks at; a checkpoint has at most as many leaves.
+pub const CHECKPOINT_ROWS: u32 = 1_000;
+/// How often checkpoints are made where the configuration does not say.
+pub const CHECKPOINT_DEFAULT_SECONDS: u64 = 3600;
+/// The rarest that the configuration may say.
+pub const CHECKPOINT_MAX_SECONDS: u64 = 30 * 24 * 3600;
+/// Checkpoints that are looked at for one effect's head.
+pub const CHECKPOINT_SCAN: u32 = 256;
+/// Largest file with kept checkpoints, and most of them.
+pub const CHECKPOINT_COPY_BYTES: usize = 64 * 1024 * 1024;
+/// Largest evidence bundle of one effect, as the entries that it carries.
+pub const EVIDENCE_BUNDLE_BYTES: usize = 8 * 1024 * 1024;
+/// Largest file that is verified as evidence.
+pub const EVIDENCE_FILE_BYTES: usize = 32 * 1024 * 1024;

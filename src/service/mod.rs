@@ -16,6 +16,7 @@ pub mod lists;
 pub mod mask;
 pub mod ports;
 pub mod profiles;
+pub mod proof;
 pub mod queue;
 pub mod queue_item;
 pub mod reconciliation;
@@ -60,6 +61,7 @@ pub struct Service {
     startup: recovery::startup::Board,
     sealer: Arc<Sealer>,
     inbound: Inbound,
+    proof: proof::checkpoint::Proof,
 }
 
 /// What the use cases are made with.
@@ -83,13 +85,15 @@ pub struct Parts {
     pub tasks: TaskTracker,
     /// When it is cancelled, requests that wait are answered at once.
     pub stopping: CancellationToken,
+    /// Checkpoints and evidence.
+    pub proof: proof::checkpoint::Proof,
 }
 
 impl Service {
     /// The use cases.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping } = parts;
+        let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping, proof } = parts;
         engine.seal_with(Arc::<Sealer>::clone(&sealer));
         Self {
             engine,
@@ -104,6 +108,7 @@ impl Service {
             principal,
             tasks,
             stopping,
+            proof,
         }
     }
 

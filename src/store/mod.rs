@@ -7,6 +7,7 @@
 pub mod aliases;
 pub mod approvals;
 pub mod changeset;
+pub mod checkpoints;
 pub mod error;
 pub mod migrate;
 pub mod open;
@@ -29,6 +30,7 @@ use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 
 pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
+pub use checkpoints::CheckpointStore;
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
@@ -190,6 +192,7 @@ pub trait Store:
     + ReceiptStore
     + ApprovalStore
     + ProfileStore
+    + CheckpointStore
     + Send
     + Sync
     + std::fmt::Debug

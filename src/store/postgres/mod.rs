@@ -3,6 +3,7 @@
 mod aliases;
 mod approvals;
 mod beside;
+mod checkpoints;
 mod commit;
 mod listen;
 mod operators;

@@ -7,6 +7,7 @@
 mod aliases;
 mod approvals;
 mod beside;
+mod checkpoints;
 mod clock;
 mod commit;
 mod connect;

@@ -62,7 +62,8 @@ pub(crate) fn service_on(store: &Arc<dyn Store>, engine: &Arc<Engine>) -> Servic
         principal: name("actonce"),
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
-    })
+        proof: Default::default(),
+        })
 }
 
 /// An engine, and the loops that run for it.

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 11] = [
+const NO_INDEX: [&str; 14] = [
     "NOW",
     "NOTIFY",
     "OPEN_STATES",
@@ -20,6 +20,9 @@ const NO_INDEX: [&str; 11] = [
     "ALIAS_KEYS",
     "ALIAS_KEYS_ADD",
     "ALIAS_KEYS_RETIRE",
+    "HORIZON",
+    "MARK",
+    "CHECKPOINT_ADD",
 ];
 /// For operators, now and then: any index of the tenant's will do.
 const RARE: [&str; 2] = ["TOOLS", "TOOL_IN_USE"];
@@ -58,6 +61,8 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
         let condition = plan.get(number + 1).map_or("", |next| next.trim_start());
         let first_column = match name {
             "DUE" | "QUEUE_OVERDUE" => "due_us",
+            "MOVED" => "moved",
+            "MARK_SET" => "one",
             "SOURCE_AT" => "source_id",
             "QUARANTINE_DUE" => "next_try_us",
             "QUARANTINE_EXPIRE" => "expires_us",
@@ -78,7 +83,7 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
 async fn all_faults(store: &PostgresStore) -> Vec<String> {
     let mut connection = store.pool().acquire().await.unwrap();
     let mut found = Vec::new();
-    for (name, statement) in sql::ALL.iter().chain(sql::operators::ALL).chain(receipts_sql::ALL) {
+    for (name, statement) in sql::ALL.iter().chain(sql::operators::ALL).chain(receipts_sql::ALL).chain(sql::checkpoints::ALL) {
         if !NO_INDEX.contains(name) {
             found.extend(faults(name, &plan(&mut connection, name, statement).await));
         }
