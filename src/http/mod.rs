@@ -46,6 +46,8 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::profiles::read_profile))
         .routes(routes!(api::profiles::read_session_profile, api::profiles::adopt_profile))
         .routes(routes!(api::effects::read_journal))
+        .routes(routes!(api::evidence::read_evidence))
+        .routes(routes!(api::evidence::read_evidence_keys))
         .routes(routes!(api::lists::read_run))
         .routes(routes!(api::resolutions::read_late_reports))
         .routes(routes!(api::resolutions::resolve_effect))

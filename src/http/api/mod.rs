@@ -6,6 +6,7 @@ pub mod authorization;
 pub mod batch;
 pub mod dry_run;
 pub mod effects;
+pub mod evidence;
 pub mod grants;
 pub mod intents;
 pub mod lists;

@@ -147,6 +147,8 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("GET", "/api/effects", read, ""),
         on("GET", EFFECT, read, "prepared"),
         on("GET", "/api/effects/{operation_id}/journal", read, "prepared"),
+        on("GET", "/api/effects/{operation_id}/evidence", read, "prepared"),
+        on("GET", "/api/keys/evidence", None, ""),
         on("GET", "/api/runs/{run_id}", read, "run"),
         on("POST", "/api/effects/{operation_id}/dispatch", write, "prepared").body(bodies::claim()),
         on("POST", "/api/effects/{operation_id}/heartbeat", write, "live").body(bodies::heartbeat(&live)),

@@ -12,6 +12,7 @@ mod connections;
 mod conventions;
 mod dry_run;
 mod duplicates;
+mod evidence;
 mod grants;
 mod intents;
 mod late;

@@ -23,6 +23,8 @@ const TABLES: [&str; 18] = [
     "tool_revisions",
     "tool_secrets",
     "alias_keys",
+    "checkpoints",
+    "checkpoint_mark",
     "recovery_executions",
     "recovery_receipts",
     "recovery_claims",
