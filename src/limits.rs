@@ -243,3 +243,21 @@ pub const CHECKPOINT_COPY_BYTES: usize = 64 * 1024 * 1024;
 pub const EVIDENCE_BUNDLE_BYTES: usize = 8 * 1024 * 1024;
 /// Largest file that is verified as evidence.
 pub const EVIDENCE_FILE_BYTES: usize = 32 * 1024 * 1024;
+/// Largest export of a vendor that one bypass report reads.
+pub const BYPASS_BODY_BYTES: usize = 512 * 1024 * 1024;
+/// Most lines of an export.
+pub const BYPASS_LINES: u32 = 1_000_000;
+/// Longest line of an export.
+pub const BYPASS_LINE_BYTES: usize = 256 * 1024;
+/// Most columns of an export.
+pub const BYPASS_COLUMNS: usize = 1_024;
+/// Effects that are looked up at once for a bypass report.
+pub const BYPASS_LOOKUP: u32 = 256;
+/// Bypass reports under way in one process at once.
+pub const BYPASS_REPORTS: usize = 2;
+/// How long one waits for another to end.
+pub const BYPASS_WAIT_SECONDS: u64 = 20;
+/// Longest time for an export to arrive.
+pub const BYPASS_BODY_SECONDS: u64 = 600;
+/// Longest silence of who sends an export or reads a report.
+pub const BYPASS_SILENCE_SECONDS: u64 = 30;

@@ -31,8 +31,8 @@ pub(super) struct VerifyArgs {
 
 pub(super) fn run(command: &EvidenceCommand) -> ExitCode {
     let EvidenceCommand::Verify(args) = command;
-    let given = public_keys(&args.public_key)
-        .and_then(|keys| Ok((keys, read(&args.file, limits::EVIDENCE_FILE_BYTES)?)));
+    let given =
+        public_keys(&args.public_key).and_then(|keys| Ok((keys, read(&args.file, limits::EVIDENCE_FILE_BYTES)?)));
     let (keys, text) = match given {
         Ok(given) => given,
         Err(error) => return fail(&error),

@@ -104,9 +104,10 @@ fn scope(args: &VerifyArgs) -> Result<Scope, String> {
                 continue;
             }
             let line_number = number.saturating_add(1);
-            copies.push(Signed::parse(line).ok_or_else(|| {
-                format!("{}: line {line_number} is no checkpoint", path.display())
-            })?);
+            copies.push(
+                Signed::parse(line)
+                    .ok_or_else(|| format!("{}: line {line_number} is no checkpoint", path.display()))?,
+            );
         }
     }
     Ok(Scope { tenant, effect, keys, copies })

@@ -47,6 +47,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::profiles::read_session_profile, api::profiles::adopt_profile))
         .routes(routes!(api::effects::read_journal))
         .routes(routes!(api::evidence::read_evidence))
+        .routes(routes!(api::bypass::report_bypass))
         .routes(routes!(api::evidence::read_evidence_keys))
         .routes(routes!(api::lists::read_run))
         .routes(routes!(api::resolutions::read_late_reports))

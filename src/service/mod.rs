@@ -4,6 +4,7 @@ pub mod aliases;
 pub mod approvals;
 mod asking;
 pub mod bulk;
+pub mod bypass;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
@@ -62,6 +63,7 @@ pub struct Service {
     sealer: Arc<Sealer>,
     inbound: Inbound,
     proof: proof::checkpoint::Proof,
+    bypass: bypass::Reports,
 }
 
 /// What the use cases are made with.
@@ -109,6 +111,7 @@ impl Service {
             tasks,
             stopping,
             proof,
+            bypass: bypass::Reports::default(),
         }
     }
 

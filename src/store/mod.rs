@@ -6,6 +6,7 @@
 
 pub mod aliases;
 pub mod approvals;
+pub mod bypass;
 pub mod changeset;
 pub mod checkpoints;
 pub mod error;
@@ -30,8 +31,9 @@ use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 
 pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
-pub use checkpoints::CheckpointStore;
+pub use bypass::BypassStore;
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
+pub use checkpoints::CheckpointStore;
 pub use error::{Corruption, StoreError};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
@@ -193,6 +195,7 @@ pub trait Store:
     + ApprovalStore
     + ProfileStore
     + CheckpointStore
+    + BypassStore
     + Send
     + Sync
     + std::fmt::Debug

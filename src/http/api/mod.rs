@@ -4,6 +4,7 @@
 pub mod approvals;
 pub mod authorization;
 pub mod batch;
+pub mod bypass;
 pub mod dry_run;
 pub mod effects;
 pub mod evidence;

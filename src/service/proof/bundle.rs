@@ -315,7 +315,10 @@ impl Service {
                 bytes = bytes.saturating_add(row.entry.len());
                 if bytes > limits::EVIDENCE_BUNDLE_BYTES {
                     let limit_bytes = limits::EVIDENCE_BUNDLE_BYTES;
-                    return Err(ServiceError::TooLarge { reason: "the journal is too large for one answer", limit_bytes });
+                    return Err(ServiceError::TooLarge {
+                        reason: "the journal is too large for one answer",
+                        limit_bytes,
+                    });
                 }
                 journal.push(row);
             }

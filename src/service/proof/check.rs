@@ -105,7 +105,12 @@ fn check_one(
     let expected = chain.number.saturating_add(1);
     let gap = row.number != expected;
     if gap {
-        told(report, (&row.tenant, expected), Damage::CheckpointMissing, "a checkpoint is not there although a later one is");
+        told(
+            report,
+            (&row.tenant, expected),
+            Damage::CheckpointMissing,
+            "a checkpoint is not there although a later one is",
+        );
     }
     chain.number = row.number;
     let before = std::mem::take(&mut chain.digest);
@@ -187,7 +192,13 @@ async fn check_leaves(
         if newest == 0 {
             tell(report, chain, place, Damage::Removed, "every entry of an effect that a checkpoint names is gone");
         } else if newest < revision {
-            tell(report, chain, place, Damage::Truncated, "the newest entries are not there, and a checkpoint names one");
+            tell(
+                report,
+                chain,
+                place,
+                Damage::Truncated,
+                "the newest entries are not there, and a checkpoint names one",
+            );
         }
         // A gap before a later entry was found in the journal itself.
     }

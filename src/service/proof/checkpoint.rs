@@ -117,11 +117,7 @@ pub async fn make(store: &dyn Store, signer: &Signer) -> Result<Made, StoreError
 }
 
 /// One checkpoint for each tenant of these rows.
-async fn checkpoints(
-    store: &dyn Store,
-    signer: &Signer,
-    moved: &[MovedRow],
-) -> Result<Vec<CheckpointRow>, StoreError> {
+async fn checkpoints(store: &dyn Store, signer: &Signer, moved: &[MovedRow]) -> Result<Vec<CheckpointRow>, StoreError> {
     let mut heads: BTreeMap<Tenant, BTreeMap<Uuid, (u32, [u8; 32])>> = BTreeMap::new();
     for row in moved {
         // What can't be read has no head; the verification of the journals names it.
@@ -138,7 +134,8 @@ async fn checkpoints(
         let leaves: Vec<[u8; LEAF_BYTES]> =
             heads.iter().map(|(effect, (revision, hash))| leaf(*effect, *revision, hash)).collect();
         let (number, before) = newest.map_or((0, None), |(number, jws)| (number, Checkpoint::read(&jws)));
-        let (previous, total) = before.map_or_else(|| (NONE.to_owned(), 0), |(before, digest)| (digest, before.total_leaves));
+        let (previous, total) =
+            before.map_or_else(|| (NONE.to_owned(), 0), |(before, digest)| (digest, before.total_leaves));
         let count = u64::try_from(leaves.len()).unwrap_or(u64::MAX);
         let document = Checkpoint {
             format: 1,

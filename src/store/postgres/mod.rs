@@ -3,6 +3,7 @@
 mod aliases;
 mod approvals;
 mod beside;
+mod bypass;
 mod checkpoints;
 mod commit;
 mod listen;

@@ -7,6 +7,7 @@
 //! meet, `(… IN (SELECT …)) IS TRUE` keeps the planner from turning a hashed lookup into a join.
 
 pub mod approvals;
+pub mod bypass;
 pub mod checkpoints;
 pub mod operators;
 pub mod profiles;

@@ -81,8 +81,7 @@ impl CheckpointStore for SqliteStore {
     async fn newest_checkpoints(&self, tenants: &[Tenant]) -> Result<Vec<Option<(u64, String)>>> {
         let mut newest = Vec::with_capacity(tenants.len());
         for tenant in tenants {
-            let row =
-                sqlx::query(sql::CHECKPOINT_NEWEST).bind(tenant.as_str()).fetch_optional(&self.readers).await?;
+            let row = sqlx::query(sql::CHECKPOINT_NEWEST).bind(tenant.as_str()).fetch_optional(&self.readers).await?;
             newest.push(match row {
                 Some(row) => Some((row.try_get("number")?, row.try_get("jws")?)),
                 None => None,

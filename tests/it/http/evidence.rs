@@ -194,8 +194,12 @@ async fn what_the_right_key_signs_still_has_to_fit(store: StoreUnderTest) {
         ("/receipt/digest", json!("sha256:00"), "the receipt's digest is not"),
         ("/receipt/revision", json!(1), "the receipt's digest is not"),
         ("/result/digest", json!("sha256:00"), "the result's digest is not"),
-        ("/decisions", json!([{ "revision": 2, "by": "x", "at": whole["made_at"], "decision_id": "d",
-            "outcome": "completed", "decision_digest": "sha256:00" }]), "the operators' decisions are not"),
+        (
+            "/decisions",
+            json!([{ "revision": 2, "by": "x", "at": whole["made_at"], "decision_id": "d",
+            "outcome": "completed", "decision_digest": "sha256:00" }]),
+            "the operators' decisions are not",
+        ),
         ("/state", json!("nonsense"), "what is signed is no evidence"),
     ] {
         let found = check(&bodies::set(whole.clone(), place, value));

@@ -6,6 +6,7 @@ mod approvals;
 mod auth;
 mod batches;
 mod bulk;
+mod bypass;
 mod cancel;
 mod claims;
 mod connections;

@@ -63,7 +63,7 @@ pub(crate) fn service_on(store: &Arc<dyn Store>, engine: &Arc<Engine>) -> Servic
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
         proof: Default::default(),
-        })
+    })
 }
 
 /// An engine, and the loops that run for it.

@@ -83,7 +83,13 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
 async fn all_faults(store: &PostgresStore) -> Vec<String> {
     let mut connection = store.pool().acquire().await.unwrap();
     let mut found = Vec::new();
-    for (name, statement) in sql::ALL.iter().chain(sql::operators::ALL).chain(receipts_sql::ALL).chain(sql::checkpoints::ALL) {
+    for (name, statement) in sql::ALL
+        .iter()
+        .chain(sql::operators::ALL)
+        .chain(receipts_sql::ALL)
+        .chain(sql::checkpoints::ALL)
+        .chain(sql::bypass::ALL)
+    {
         if !NO_INDEX.contains(name) {
             found.extend(faults(name, &plan(&mut connection, name, statement).await));
         }

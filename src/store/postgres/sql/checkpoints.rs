@@ -1,8 +1,7 @@
 //! Signed checkpoints.
 
 /// The oldest transaction in flight: what is older can't become more.
-pub(in crate::store::postgres) const HORIZON: &str =
-    "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+pub(in crate::store::postgres) const HORIZON: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
 
 /// How far the checkpoints are.
 pub(in crate::store::postgres) const MARK: &str =

@@ -4,7 +4,7 @@ use super::*;
 
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, receipts_sql::ALL];
-    sql::ALL.iter().chain(more.into_iter().flatten()).chain(sql::checkpoints::ALL).copied()
+    sql::ALL.iter().chain(more.into_iter().flatten()).chain(sql::checkpoints::ALL).chain(sql::bypass::ALL).copied()
 }
 
 #[tokio::test]
@@ -23,6 +23,7 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/approvals.rs"),
         include_str!("../sql/profiles.rs"),
         include_str!("../sql/operators.rs"),
+        include_str!("../sql/bypass.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/checkpoints.rs"),
         include_str!("../receipts_sql.rs"),
