@@ -104,8 +104,7 @@ impl Reader {
             Form::Csv(csv) if !bytes.is_empty() => csv.push(bytes, lines),
             Form::Csv(_) => Ok(()),
             Form::JsonLines { pointer, line, number, is_long } => {
-                let mut parts = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
-                while let Some(part) = parts.next() {
+                for part in bytes.split_inclusive(|byte| *byte == b'\n') {
                     if line.len().saturating_add(part.len()) > limits::BYPASS_LINE_BYTES {
                         *is_long = true;
                         line.clear();
@@ -161,9 +160,8 @@ fn json_line(line: &[u8], is_long: bool, number: u32, pointer: &str) -> Option<L
             Some(Value::Number(number)) if !number.is_f64() => Ok(Some(number.to_string())),
             Some(_) => Err(LineFault::NotText),
         },
-        Ok(_) => Err(LineFault::Malformed),
         Err(_) if std::str::from_utf8(line).is_err() => Err(LineFault::NotUtf8),
-        Err(_) => Err(LineFault::Malformed),
+        Ok(_) | Err(_) => Err(LineFault::Malformed),
     };
     Some(Line { number, key })
 }
@@ -176,15 +174,15 @@ impl Csv {
             let ends = self.ends.get_mut(self.ends_used..).unwrap_or_default();
             let (result, read, wrote, ended) = self.core.read_record(bytes, text, ends);
             let (taken, rest) = bytes.split_at_checked(read).unwrap_or((bytes, &[]));
-            let newlines = taken.iter().filter(|byte| **byte == b'\n').count();
+            let newlines = taken.split(|byte| *byte == b'\n').count().saturating_sub(1);
             self.newlines = self.newlines.saturating_add(u32::try_from(newlines).unwrap_or(u32::MAX));
             self.last = taken.last().copied().unwrap_or(self.last);
             self.text_used = self.text_used.saturating_add(wrote);
             self.ends_used = self.ends_used.saturating_add(ended);
             bytes = rest;
             match result {
+                // At the end the library is asked once more: it gives the last record, and then says so.
                 ReadRecordResult::InputEmpty if is_end => {}
-                ReadRecordResult::InputEmpty => return Ok(()),
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {
                     // Read to its end, and only counted.
                     (self.is_long, self.text_used, self.ends_used) = (true, 0, 0);
@@ -193,7 +191,7 @@ impl Csv {
                     self.record(lines)?;
                     (self.is_long, self.text_used, self.ends_used) = (false, 0, 0);
                 }
-                ReadRecordResult::End => return Ok(()),
+                ReadRecordResult::InputEmpty | ReadRecordResult::End => return Ok(()),
             }
         }
     }
@@ -236,8 +234,10 @@ impl Csv {
 mod tests {
     use super::*;
 
+    type Key = Result<Option<String>, LineFault>;
+
     /// Reads a text whole and in pieces of each size; all come to the same.
-    fn read(format: Format, key: &str, text: &[u8]) -> Result<Vec<(u32, Result<Option<String>, LineFault>)>, NoColumn> {
+    fn read(format: Format, key: &str, text: &[u8]) -> Result<Vec<(u32, Key)>, NoColumn> {
         let in_pieces = |size: usize| {
             let (mut reader, mut lines) = (Reader::new(format, key), Vec::new());
             for piece in text.chunks(size) {
@@ -255,7 +255,8 @@ mod tests {
         whole
     }
 
-    fn some(text: &str) -> Result<Option<String>, LineFault> {
+    #[expect(clippy::unnecessary_wraps, reason = "it is what a line has")]
+    fn some(text: &str) -> Key {
         Ok(Some(text.to_owned()))
     }
 

@@ -204,7 +204,7 @@ impl Matching {
                 return Err(ServiceError::invalid("", "has more than 1000000 lines: compare it in parts"));
             }
             match key {
-                Ok(Some(key)) => self.take_key(number, key),
+                Ok(Some(key)) => self.take_key(number, &key),
                 Ok(None) => self.add(number, Fact::Unkeyed),
                 Err(fault) => self.add(number, Fact::Fault(fault)),
             }
@@ -244,8 +244,8 @@ impl Matching {
         if self.comparison.by == KeyKind::OperationId { *effect.as_bytes() } else { half(downstream) }
     }
 
-    fn take_key(&mut self, line: u32, key: String) {
-        let named = if self.comparison.by == KeyKind::Marker { marked_key(&key) } else { Some(key.as_str()) };
+    fn take_key(&mut self, line: u32, key: &str) {
+        let named = if self.comparison.by == KeyKind::Marker { marked_key(key) } else { Some(key) };
         let Some(named) = named else { return self.add(line, Fact::Unkeyed) };
         let place = self.place_of(named);
         let identity = match &place {

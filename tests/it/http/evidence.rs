@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::http::{external, granted, in_review};
 use crate::support::api::segment;
-use crate::support::server::{Options, program};
+use crate::support::server::{Options, Server, program};
 use crate::support::{Api, StoreUnderTest, blocking, bodies, both_stores};
 
 both_stores!(
@@ -247,7 +247,11 @@ async fn evidence_names_the_checkpoint_that_covers_it(store: StoreUnderTest) {
         let found = faults(&signer.sign("actonce-evidence", &edited.to_string()), &keys);
         assert!(found.len() == 1 && found[0].contains("checkpoint"), "{place}: {found:?}");
     }
-    // The command line: what the service made is verified with its public key, and printed to be kept.
+    assert_commands_agree(&server, &api).await;
+}
+
+/// The command line: what the service made is verified with its public key, and printed to be kept.
+async fn assert_commands_agree(server: &Server, api: &Api) {
     let url = server.database_url().map(str::to_owned);
     let data_dir = server.data_dir().to_owned();
     let public = api.read("/api/keys/evidence").await.text;

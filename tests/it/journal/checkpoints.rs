@@ -295,7 +295,8 @@ async fn one_tenant_or_one_effect_can_be_verified_alone(store: StoreUnderTest) {
 async fn a_copy_that_was_edited_is_found(store: StoreUnderTest) {
     let journals = journals(store).await;
     let mut copies = copies(&journals).await;
-    copies[0].signature = copies[1].signature.clone();
+    let another = copies[1].signature.clone();
+    copies[0].signature = another;
     let report = report(&journals, Scope { copies, ..Scope::default() }).await;
     assert_eq!((report.damaged, report.findings[0].damage), (1, CheckpointEdited));
 }
