@@ -26,6 +26,8 @@ use crate::outbound::OutboundAdapters;
 use crate::outbound::client::Outbound;
 use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
+use crate::service::proof::Signer;
+use crate::service::proof::checkpoint::Proof;
 use crate::service::seal::Sealer;
 use crate::service::secrets::ToolSecrets;
 use crate::service::{Parts, Service};
@@ -276,6 +278,7 @@ async fn service(
         principal,
         tasks: tasks.clone(),
         stopping: stopping.clone(),
+        proof: proof(config)?,
     })))
 }
 
@@ -294,6 +297,21 @@ async fn register_keys(store: &dyn Store, config: &Config, keyring: Option<&Keyr
 
 fn keyring(config: &Config) -> Option<Keyring> {
     Keyring::new(config.alias_keys.iter().map(|key| (key.id.clone(), *key.key.expose())).collect())
+}
+
+/// The key that signs checkpoints and evidence. Without one there are none, and the log says so.
+fn proof(config: &Config) -> Result<Proof, AppError> {
+    let signer = match &config.evidence_key {
+        Some(key) => Some(Signer::from_seed(key.expose()).ok_or(AppError::Internal("the evidence key is refused"))?),
+        None => None,
+    };
+    match &signer {
+        Some(signer) => tracing::info!(kid = signer.kid(), "checkpoints and evidence are signed"),
+        None => tracing::warn!(
+            "no evidence key (ACTONCE_EVIDENCE_KEY_FILE): no checkpoints are made and no evidence is signed"
+        ),
+    }
+    Ok(Proof { signer: signer.map(Arc::new), every: config.checkpoint_every })
 }
 
 fn tool_secrets(config: &Config, engine: &Arc<Engine>, sealer: &Arc<Sealer>) -> ToolSecrets {
@@ -323,13 +341,14 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// Starts a background loop that is begun again if it panics.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
-    let loops: [(&'static str, Loop); 6] = [
+    let loops: [(&'static str, Loop); 7] = [
         ("sweep", |service, stop| service.run_sweep(stop).boxed()),
         ("clock", |service, stop| service.run_clock(stop).boxed()),
         ("waiters", |service, stop| service.run_waiter_poll(stop).boxed()),
         ("announcer", |service, stop| service.run_announcer(stop).boxed()),
         ("listener", |service, stop| service.run_listener(stop).boxed()),
         ("receipts", |service, stop| service.run_receipts(stop).boxed()),
+        ("checkpoints", |service, stop| service.run_checkpoints(stop).boxed()),
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());

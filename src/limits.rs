@@ -231,3 +231,35 @@ pub const GRANT_USES: u32 = 100_000;
 pub const GRANTS_PER_TOOL: u32 = 100;
 /// Bytes of argument previews after which a page of approvals ends.
 pub const PREVIEW_PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// Rows of journals that one step of a checkpoint looks at; a checkpoint has at most as many leaves.
+pub const CHECKPOINT_ROWS: u32 = 1_000;
+/// How often checkpoints are made where the configuration does not say.
+pub const CHECKPOINT_DEFAULT_SECONDS: u64 = 3600;
+/// The rarest that the configuration may say.
+pub const CHECKPOINT_MAX_SECONDS: u64 = 30 * 24 * 3600;
+/// Checkpoints that are looked at for one effect's head.
+pub const CHECKPOINT_SCAN: u32 = 256;
+/// Largest file with kept checkpoints, and most of them.
+pub const CHECKPOINT_COPY_BYTES: usize = 64 * 1024 * 1024;
+/// Largest evidence bundle of one effect, as the entries that it carries.
+pub const EVIDENCE_BUNDLE_BYTES: usize = 8 * 1024 * 1024;
+/// Largest file that is verified as evidence.
+pub const EVIDENCE_FILE_BYTES: usize = 32 * 1024 * 1024;
+/// Largest export of a vendor that one bypass report reads.
+pub const BYPASS_BODY_BYTES: usize = 512 * 1024 * 1024;
+/// Most lines of an export.
+pub const BYPASS_LINES: u32 = 1_000_000;
+/// Longest line of an export.
+pub const BYPASS_LINE_BYTES: usize = 256 * 1024;
+/// Most columns of an export.
+pub const BYPASS_COLUMNS: usize = 1_024;
+/// Effects that are looked up at once for a bypass report.
+pub const BYPASS_LOOKUP: u32 = 256;
+/// Bypass reports under way in one process at once.
+pub const BYPASS_REPORTS: usize = 2;
+/// How long one waits for another to end.
+pub const BYPASS_WAIT_SECONDS: u64 = 20;
+/// Longest time for an export to arrive.
+pub const BYPASS_BODY_SECONDS: u64 = 600;
+/// Longest silence of who sends an export or reads a report.
+pub const BYPASS_SILENCE_SECONDS: u64 = 30;

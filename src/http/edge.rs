@@ -44,7 +44,10 @@ pub(super) async fn edge(State(state): State<AppState>, request: Request, next: 
             .into_response()
     } else {
         let extra = if request.headers().contains_key("prefer") { limits::WAIT_MAX_SECONDS } else { 0 };
-        let limit = state.bounds.request_timeout + Duration::from_secs(u64::from(extra));
+        // An export takes the time that its upload takes; its own bounds are with its reader.
+        let is_export = path.as_ref().is_some_and(|path| path.as_str().ends_with("/api/reports/bypass"));
+        let upload = if is_export { limits::BYPASS_BODY_SECONDS } else { 0 };
+        let limit = state.bounds.request_timeout + Duration::from_secs(u64::from(extra).saturating_add(upload));
         answer(request, next, limit).await
     };
     drop(in_flight);

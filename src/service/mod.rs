@@ -4,6 +4,7 @@ pub mod aliases;
 pub mod approvals;
 mod asking;
 pub mod bulk;
+pub mod bypass;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod lists;
 pub mod mask;
 pub mod ports;
 pub mod profiles;
+pub mod proof;
 pub mod queue;
 pub mod queue_item;
 pub mod reconciliation;
@@ -60,6 +62,8 @@ pub struct Service {
     startup: recovery::startup::Board,
     sealer: Arc<Sealer>,
     inbound: Inbound,
+    proof: proof::checkpoint::Proof,
+    bypass: bypass::Reports,
 }
 
 /// What the use cases are made with.
@@ -83,13 +87,15 @@ pub struct Parts {
     pub tasks: TaskTracker,
     /// When it is cancelled, requests that wait are answered at once.
     pub stopping: CancellationToken,
+    /// Checkpoints and evidence.
+    pub proof: proof::checkpoint::Proof,
 }
 
 impl Service {
     /// The use cases.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping } = parts;
+        let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping, proof } = parts;
         engine.seal_with(Arc::<Sealer>::clone(&sealer));
         Self {
             engine,
@@ -104,6 +110,8 @@ impl Service {
             principal,
             tasks,
             stopping,
+            proof,
+            bypass: bypass::Reports::default(),
         }
     }
 

@@ -6,7 +6,9 @@
 
 pub mod aliases;
 pub mod approvals;
+pub mod bypass;
 pub mod changeset;
+pub mod checkpoints;
 pub mod elapsed;
 pub mod error;
 pub mod migrate;
@@ -30,7 +32,9 @@ use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 
 pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
+pub use bypass::BypassStore;
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
+pub use checkpoints::CheckpointStore;
 pub use error::{Corruption, StoreError};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
@@ -192,6 +196,8 @@ pub trait Store:
     + ReceiptStore
     + ApprovalStore
     + ProfileStore
+    + CheckpointStore
+    + BypassStore
     + Send
     + Sync
     + std::fmt::Debug

@@ -3,6 +3,8 @@
 mod aliases;
 mod approvals;
 mod beside;
+mod bypass;
+mod checkpoints;
 mod commit;
 mod elapsed;
 mod listen;

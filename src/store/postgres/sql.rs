@@ -7,6 +7,8 @@
 //! meet, `(… IN (SELECT …)) IS TRUE` keeps the planner from turning a hashed lookup into a join.
 
 pub mod approvals;
+pub mod bypass;
+pub mod checkpoints;
 pub mod elapsed;
 pub mod operators;
 pub mod profiles;

@@ -7,6 +7,8 @@
 mod aliases;
 mod approvals;
 mod beside;
+mod bypass;
+mod checkpoints;
 mod clock;
 mod commit;
 mod connect;

@@ -6,6 +6,8 @@
 //! without gaps inside each statement of a script: the driver counts them that way.
 
 pub mod approvals;
+pub mod bypass;
+pub mod checkpoints;
 pub mod elapsed;
 pub mod operators;
 pub mod profiles;

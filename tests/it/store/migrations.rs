@@ -8,7 +8,7 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 21] = [
     "retained_arguments",
     "grant_uses",
     "grants",
@@ -23,6 +23,8 @@ const TABLES: [&str; 19] = [
     "tool_revisions",
     "tool_secrets",
     "alias_keys",
+    "checkpoints",
+    "checkpoint_mark",
     "recovery_executions",
     "recovery_receipts",
     "recovery_claims",

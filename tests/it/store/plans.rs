@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 14] = [
+const NO_INDEX: [&str; 17] = [
     "NOW",
     "NOTIFY",
     "OPEN_STATES",
@@ -23,6 +23,9 @@ const NO_INDEX: [&str; 14] = [
     "EXECUTION_ADD",
     "CLAIM",
     "WAIT_BEGIN",
+    "HORIZON",
+    "MARK",
+    "CHECKPOINT_ADD",
 ];
 /// For operators, now and then: any index of the tenant's will do.
 const RARE: [&str; 2] = ["TOOLS", "TOOL_IN_USE"];
@@ -72,6 +75,8 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
         let condition = plan.get(number + 1).map_or("", |next| next.trim_start());
         let first_column = match name {
             "DUE" | "QUEUE_OVERDUE" => "due_us",
+            "MOVED" => "moved",
+            "MARK_SET" => "one",
             "SOURCE_AT" => "source_id",
             "QUARANTINE_DUE" => "next_try_us",
             "QUARANTINE_EXPIRE" => "expires_us",
@@ -92,7 +97,15 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
 async fn all_faults(store: &PostgresStore) -> Vec<String> {
     let mut connection = store.pool().acquire().await.unwrap();
     let mut found = Vec::new();
-    let all = [sql::ALL, sql::operators::ALL, sql::recovery::ALL, sql::elapsed::ALL, receipts_sql::ALL];
+    let all = [
+        sql::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::elapsed::ALL,
+        sql::checkpoints::ALL,
+        sql::bypass::ALL,
+        receipts_sql::ALL,
+    ];
     for (name, statement) in all.into_iter().flatten() {
         if !NO_INDEX.contains(name) {
             found.extend(faults(name, &plan(&mut connection, name, statement).await));

@@ -16,6 +16,8 @@ fn all_of_postgres() -> impl Iterator<Item = &'static (&'static str, &'static st
         sql::operators::ALL,
         sql::recovery::ALL,
         sql::elapsed::ALL,
+        sql::checkpoints::ALL,
+        sql::bypass::ALL,
         receipts_sql::ALL,
     ];
     sql::ALL.iter().chain(more.into_iter().flatten())
@@ -29,6 +31,8 @@ fn all_of_sqlite() -> impl Iterator<Item = &'static (&'static str, &'static str)
         sql::operators::ALL,
         sql::recovery::ALL,
         sql::elapsed::ALL,
+        sql::checkpoints::ALL,
+        sql::bypass::ALL,
         receipts_sql::ALL,
     ];
     sql::ALL.iter().chain(more.into_iter().flatten())
@@ -61,8 +65,10 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/approvals.rs"),
         include_str!("../../../src/store/postgres/sql/profiles.rs"),
         include_str!("../../../src/store/postgres/sql/operators.rs"),
+        include_str!("../../../src/store/postgres/sql/bypass.rs"),
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
         include_str!("../../../src/store/postgres/sql/elapsed.rs"),
+        include_str!("../../../src/store/postgres/sql/checkpoints.rs"),
         include_str!("../../../src/store/postgres/receipts_sql.rs"),
     );
     let constants = source.matches("\npub(super) const ").count()

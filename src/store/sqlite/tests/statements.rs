@@ -9,6 +9,8 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
         sql::operators::ALL,
         sql::recovery::ALL,
         sql::elapsed::ALL,
+        sql::checkpoints::ALL,
+        sql::bypass::ALL,
         receipts_sql::ALL,
     ];
     sql::ALL.iter().chain(more.into_iter().flatten()).copied()
@@ -30,8 +32,10 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/approvals.rs"),
         include_str!("../sql/profiles.rs"),
         include_str!("../sql/operators.rs"),
+        include_str!("../sql/bypass.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/elapsed.rs"),
+        include_str!("../sql/checkpoints.rs"),
         include_str!("../receipts_sql.rs"),
     ];
     let constants: usize = sources.iter().map(|source| source.matches("\npub const ").count() - 1).sum();
