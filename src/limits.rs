@@ -152,6 +152,8 @@ pub const NAMED_SECRETS: usize = 1_000;
 pub const URL_BYTES: usize = 2 * 1024;
 /// Contract breaks of an adapter about one effect before a person looks.
 pub const ADAPTER_BREAKS: u32 = 5;
+/// Doubts that are woken in one transaction when their tool becomes automatic.
+pub const DOUBTS_PER_WAKE: u32 = 500;
 /// Most items of a recovery plan.
 pub const RECOVERY_PLAN_ITEMS: u32 = 1_000;
 /// Items of a recovery plan where the request names no limit.

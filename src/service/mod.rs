@@ -4,6 +4,7 @@ pub mod aliases;
 pub mod approvals;
 mod asking;
 pub mod bulk;
+mod doubts;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
@@ -62,6 +63,8 @@ pub struct Service {
     startup: recovery::startup::Board,
     sealer: Arc<Sealer>,
     inbound: Inbound,
+    /// Doubts are to be woken.
+    doubt_wake: tokio::sync::Notify,
 }
 
 /// What the use cases are made with.
@@ -102,6 +105,7 @@ impl Service {
             asks: Asks::default(),
             startup: recovery::startup::Board::default(),
             inbound: Inbound::default(),
+            doubt_wake: tokio::sync::Notify::new(),
             sealer,
             principal,
             tasks,

@@ -7,6 +7,7 @@
 pub mod aliases;
 pub mod approvals;
 pub mod changeset;
+pub mod doubts;
 pub mod error;
 pub mod migrate;
 pub mod open;
@@ -161,6 +162,8 @@ pub struct ToolWrite {
     pub paused: bool,
     /// Deleted after it, its secrets with it; refused while an open effect uses the tool.
     pub deleted: bool,
+    /// Doubts of the tool that are already open are to be woken: see [`doubts`].
+    pub wakes_doubts: bool,
     /// A new secret, sealed; the former one is retired.
     pub secret: Option<Vec<u8>>,
     /// Who.
@@ -185,6 +188,7 @@ pub enum ToolWritten {
 pub trait Store:
     aliases::AliasKeyStore
     + SecretStore
+    + doubts::DoubtStore
     + OperatorStore
     + RecoveryStore
     + ReceiptStore

@@ -4,6 +4,7 @@ mod aliases;
 mod approvals;
 mod beside;
 mod commit;
+mod doubts;
 mod listen;
 mod operators;
 mod profiles;

@@ -6,6 +6,7 @@
 //! without gaps inside each statement of a script: the driver counts them that way.
 
 pub mod approvals;
+pub mod doubts;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
@@ -121,7 +122,7 @@ DELETE FROM open_effects WHERE (tenant, effect) IN (
     FROM jsonb_each(?1, '$.revised') WHERE value ->> '$.open.fence' IS NULL
 );
 
-INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us,
+INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
                           contradicted, tool, run_id, session_id)
 SELECT value ->> 'tenant',
        unhex(value ->> 'effect', '-'),
@@ -129,6 +130,7 @@ SELECT value ->> 'tenant',
        value ->> 'state',
        value ->> '$.open.fence',
        value ->> '$.open.due_us',
+       value ->> '$.open.deadline_us',
        unhex(value ->> '$.open.duplicate', '-'),
        value ->> '$.open.created_us',
        value ->> '$.open.contradicted',
@@ -138,7 +140,7 @@ SELECT value ->> 'tenant',
 FROM jsonb_each(?1, '$.revised') WHERE value ->> '$.open.fence' IS NOT NULL
 ON CONFLICT (tenant, effect) DO UPDATE SET
     revision = excluded.revision, state = excluded.state, fence = excluded.fence,
-    due_us = excluded.due_us, duplicate = excluded.duplicate, created_us = excluded.created_us,
+    due_us = excluded.due_us, deadline_us = excluded.deadline_us, duplicate = excluded.duplicate, created_us = excluded.created_us,
     contradicted = excluded.contradicted, tool = excluded.tool, run_id = excluded.run_id,
     session_id = excluded.session_id;
 

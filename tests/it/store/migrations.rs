@@ -8,7 +8,7 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 18] = [
+const TABLES: [&str; 19] = [
     "retained_arguments",
     "grant_uses",
     "grants",
@@ -26,6 +26,7 @@ const TABLES: [&str; 18] = [
     "recovery_executions",
     "recovery_receipts",
     "recovery_claims",
+    "doubt_wakes",
     "_sqlx_migrations",
 ];
 
