@@ -123,6 +123,8 @@ pub const SECRET_HOSTS: usize = 16;
 pub const ADAPTER_ANSWER_BYTES: usize = 256 * 1024;
 /// Adapter calls under way in one process at once.
 pub const ADAPTER_CALLS: usize = 32;
+/// Adapter calls under way for all tools of one tenant in one process at once.
+pub const ADAPTER_CALLS_PER_TENANT: usize = 16;
 /// Adapter calls under way for one tool in one process at once.
 pub const ADAPTER_CALLS_PER_TOOL: usize = 8;
 /// Failures of an adapter in a row until it is left alone for a while.
@@ -137,6 +139,11 @@ pub const ADAPTERS_REMEMBERED: u64 = 10_000;
 pub const NAME_LOOKUPS: usize = 64;
 /// How long a tool's former secret goes on signing beside the new one.
 pub const SECRET_OVERLAP_SECONDS: u32 = 24 * 3600;
+/// Secrets of at least this length are masked in receipts wherever they stand.
+pub const REDACT_ANYWHERE_BYTES: usize = 16;
+/// Shorter ones of at least this length are masked as words of their own; still shorter ones only as a
+/// whole text.
+pub const REDACT_WORD_BYTES: usize = 8;
 /// Secrets of one tool that sign at once.
 pub const TOOL_SECRETS: usize = 2;
 /// Most secrets that the configuration names.
@@ -145,6 +152,8 @@ pub const NAMED_SECRETS: usize = 1_000;
 pub const URL_BYTES: usize = 2 * 1024;
 /// Contract breaks of an adapter about one effect before a person looks.
 pub const ADAPTER_BREAKS: u32 = 5;
+/// Doubts that are woken in one transaction when their tool becomes automatic.
+pub const DOUBTS_PER_WAKE: u32 = 500;
 /// Most items of a recovery plan.
 pub const RECOVERY_PLAN_ITEMS: u32 = 1_000;
 /// Items of a recovery plan where the request names no limit.

@@ -57,6 +57,7 @@ pub fn encode(
     let open = life.is_open().then(|| OpenRow {
         fence: life.fence,
         due_at: life.due_at(),
+        doubt_until: life.doubt_until(),
         duplicate: duplicate_guard(intent, &life, context),
         created_at: intent.created_at,
         contradicted: life.contradicted,

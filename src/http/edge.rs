@@ -60,7 +60,7 @@ async fn answer(request: Request, next: Next, limit: Duration) -> Response {
     match tokio::time::timeout(limit, AssertUnwindSafe(next.run(request)).catch_unwind()).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
-            // The panic's own text was logged by the hook; it never reaches a client.
+            // Where it was is in the log; what it said reaches neither the log nor a client.
             Problem::new(ProblemType::InternalError, "The request was not carried out.").into_response()
         }
         Err(_) => Problem::new(

@@ -5,6 +5,7 @@ pub mod approvals;
 mod asking;
 pub mod bulk;
 pub mod bypass;
+mod doubts;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
@@ -15,6 +16,7 @@ pub mod journal;
 pub mod keys;
 pub mod lists;
 pub mod mask;
+pub mod places;
 pub mod ports;
 pub mod profiles;
 pub mod proof;
@@ -23,6 +25,7 @@ pub mod queue_item;
 pub mod reconciliation;
 mod reconciliation_history;
 pub mod recovery;
+pub mod redact;
 pub mod seal;
 pub mod secrets;
 pub mod sources;
@@ -64,6 +67,8 @@ pub struct Service {
     inbound: Inbound,
     proof: proof::checkpoint::Proof,
     bypass: bypass::Reports,
+    /// Doubts are to be woken.
+    doubt_wake: tokio::sync::Notify,
 }
 
 /// What the use cases are made with.
@@ -106,6 +111,7 @@ impl Service {
             asks: Asks::default(),
             startup: recovery::startup::Board::default(),
             inbound: Inbound::default(),
+            doubt_wake: tokio::sync::Notify::new(),
             sealer,
             principal,
             tasks,

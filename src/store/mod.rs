@@ -9,6 +9,7 @@ pub mod approvals;
 pub mod bypass;
 pub mod changeset;
 pub mod checkpoints;
+pub mod doubts;
 pub mod elapsed;
 pub mod error;
 pub mod migrate;
@@ -166,6 +167,8 @@ pub struct ToolWrite {
     pub paused: bool,
     /// Deleted after it, its secrets with it; refused while an open effect uses the tool.
     pub deleted: bool,
+    /// Doubts of the tool that are already open are to be woken: see [`doubts`].
+    pub wakes_doubts: bool,
     /// A new secret, sealed; the former one is retired.
     pub secret: Option<Vec<u8>>,
     /// Who.
@@ -190,6 +193,7 @@ pub enum ToolWritten {
 pub trait Store:
     aliases::AliasKeyStore
     + SecretStore
+    + doubts::DoubtStore
     + OperatorStore
     + RecoveryStore
     + elapsed::ElapsedStore

@@ -6,6 +6,7 @@ mod beside;
 mod bypass;
 mod checkpoints;
 mod commit;
+mod doubts;
 mod elapsed;
 mod listen;
 mod operators;

@@ -9,6 +9,7 @@
 pub mod approvals;
 pub mod bypass;
 pub mod checkpoints;
+pub mod doubts;
 pub mod elapsed;
 pub mod operators;
 pub mod profiles;
@@ -29,11 +30,11 @@ WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int2[], $5::int8[], $6::text[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
     $15::bool[], $16::bool[], $17::int4[], $18::int8[], $19::uuid[], $20::int8[], $21::bool[], $22::text[],
-    $23::int8[], $24::int8[])
+    $23::int8[], $24::int8[], $25::int8[])
   AS i(tenant, effect, revision, state, created_us, run_id, session_id,
     intent, life, entry, receipt, result, prev_hash, hash,
     was_open, stays_open, fence, due_us, duplicate, open_created_us, contradicted, tool,
-    lease_seen_us, tool_stamp)
+    lease_seen_us, tool_stamp, deadline_us)
 ), ready AS MATERIALIZED (
   SELECT * FROM input i
   WHERE (i.tool_stamp IS NULL OR EXISTS (
@@ -49,7 +50,7 @@ WITH input AS MATERIALIZED (
   RETURNING i.tenant, i.effect, i.revision, i.state, i.life, i.entry, i.receipt, i.result, i.prev_hash, i.hash
 ), kept AS (
   UPDATE open_effects o SET revision = i.revision, state = i.state, fence = i.fence, due_us = i.due_us,
-    duplicate = i.duplicate, contradicted = i.contradicted
+    deadline_us = i.deadline_us, duplicate = i.duplicate, contradicted = i.contradicted
   FROM ready i
   WHERE i.was_open AND i.stays_open AND o.tenant = i.tenant AND o.effect = i.effect
     AND o.revision = i.revision - 1
@@ -72,9 +73,9 @@ WITH input AS MATERIALIZED (
   ON CONFLICT DO NOTHING
   RETURNING effect
 ), opened AS (
-  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us, contradicted,
-    tool, run_id, session_id)
-  SELECT tenant, effect, revision, state, fence, due_us, duplicate, open_created_us, contradicted,
+  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
+    contradicted, tool, run_id, session_id)
+  SELECT tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, open_created_us, contradicted,
     tool, run_id, session_id
   FROM ready i
   WHERE NOT was_open AND stays_open AND (i.effect IN (SELECT effect FROM fresh)) IS TRUE

@@ -12,6 +12,7 @@ mod checkpoints;
 mod clock;
 mod commit;
 mod connect;
+mod doubts;
 mod elapsed;
 mod operators;
 mod plan;

@@ -8,6 +8,7 @@
 pub mod approvals;
 pub mod bypass;
 pub mod checkpoints;
+pub mod doubts;
 pub mod elapsed;
 pub mod operators;
 pub mod profiles;
@@ -124,7 +125,7 @@ DELETE FROM open_effects WHERE (tenant, effect) IN (
     FROM jsonb_each(?1, '$.revised') WHERE value ->> '$.open.fence' IS NULL
 );
 
-INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us,
+INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
                           contradicted, tool, run_id, session_id)
 SELECT value ->> 'tenant',
        unhex(value ->> 'effect', '-'),
@@ -132,6 +133,7 @@ SELECT value ->> 'tenant',
        value ->> 'state',
        value ->> '$.open.fence',
        value ->> '$.open.due_us',
+       value ->> '$.open.deadline_us',
        unhex(value ->> '$.open.duplicate', '-'),
        value ->> '$.open.created_us',
        value ->> '$.open.contradicted',
@@ -141,7 +143,7 @@ SELECT value ->> 'tenant',
 FROM jsonb_each(?1, '$.revised') WHERE value ->> '$.open.fence' IS NOT NULL
 ON CONFLICT (tenant, effect) DO UPDATE SET
     revision = excluded.revision, state = excluded.state, fence = excluded.fence,
-    due_us = excluded.due_us, duplicate = excluded.duplicate, created_us = excluded.created_us,
+    due_us = excluded.due_us, deadline_us = excluded.deadline_us, duplicate = excluded.duplicate, created_us = excluded.created_us,
     contradicted = excluded.contradicted, tool = excluded.tool, run_id = excluded.run_id,
     session_id = excluded.session_id;
 

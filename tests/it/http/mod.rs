@@ -23,6 +23,7 @@ mod mended;
 mod outcomes;
 mod profiles;
 mod queue;
+mod queue_ends;
 mod reads;
 mod receipts;
 mod replicas;

@@ -7,8 +7,9 @@ use actonce::service::journal::Damage::{
     self, CheckpointEdited, CheckpointMissing, Edited, Forked, Missing, Removed, Rewritten, Truncated,
 };
 use actonce::service::journal::{Report, Scope, verify_scope};
-use actonce::service::proof::checkpoint::{Made, make, newest};
+use actonce::service::proof::checkpoint::{Checkpoint, Made, make, newest};
 use actonce::service::proof::{Signed, Signer};
+use sqlx::Connection as _;
 use uuid::Uuid;
 
 use super::{Journals, another_history, done};
@@ -39,6 +40,7 @@ fn signer() -> Signer {
 /// Journals with one checkpoint per tenant: eight effects have moved.
 async fn journals(store: StoreUnderTest) -> Journals {
     let journals = Journals::in_bed(Bed::new(store).await).await;
+    all_have_ended(&journals).await;
     let made = make(journals.bed.store.as_ref(), &signer()).await.unwrap();
     assert_eq!(made, Made { checkpoints: 2, leaves: 9 });
     journals
@@ -70,7 +72,16 @@ async fn write_on(journals: &Journals, operation: &str) -> EffectKey {
     super::write(&journals.bed, &journals.maker, operation, &[done]).await
 }
 
+/// Rows count once no older transaction is in flight, of other databases of the server neither.
+async fn all_have_ended(journals: &Journals) {
+    let younger = "SELECT count(*) FROM entries WHERE moved >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+    while !journals.bed.is_sqlite() && journals.bed.count(younger).await > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
 async fn checkpoint(journals: &Journals) -> Made {
+    all_have_ended(journals).await;
     make(journals.bed.store.as_ref(), &signer()).await.unwrap()
 }
 
@@ -162,7 +173,7 @@ async fn an_edited_checkpoint_is_edited(store: StoreUnderTest) {
     let journals = journals(store).await;
     let place = "WHERE tenant = 'tenant' AND number = 1";
     let jws = newest(journals.bed.store.as_ref(), Some(&Tenant::new("tenant").unwrap())).await.unwrap().remove(0);
-    let (document, _) = actonce::service::proof::checkpoint::Checkpoint::read(&jws).unwrap();
+    let (document, _) = Checkpoint::read(&jws).unwrap();
     let mut emptied = document.clone();
     (emptied.leaves, emptied.total_leaves) = (0, 0);
     let empty_root = hex::encode(actonce::service::proof::merkle::root(&[]));
@@ -184,16 +195,26 @@ async fn an_edited_checkpoint_is_edited(store: StoreUnderTest) {
         journals.bed.execute(&format!("UPDATE checkpoints SET {spoil} {place}")).await;
         assert_eq!(found(&journals).await, [of_checkpoint(1, CheckpointEdited)], "{spoil}");
     }
-    // One that takes another's place, and so is well signed.
+    // Well signed, and of another chain; or in another's place.
     write_on(&journals, "more").await;
     checkpoint(&journals).await;
     let place = "WHERE tenant = 'tenant' AND number = 2";
-    journals.bed.execute(&format!("UPDATE checkpoints SET jws = '{jws}' {place}")).await;
-    assert_eq!(found(&journals).await, [of_checkpoint(2, CheckpointEdited)]);
+    let second = newest(journals.bed.store.as_ref(), Some(&Tenant::new("tenant").unwrap())).await.unwrap().remove(0);
+    let (second, _) = Checkpoint::read(&second).unwrap();
+    let other_chain = Checkpoint { previous: document.root, ..second.clone() };
+    let other_total = Checkpoint { total_leaves: second.total_leaves + 1, ..second };
+    let signed = |document: &Checkpoint| {
+        signer().sign("actonce-checkpoint", &serde_json::to_string(document).unwrap()).compact()
+    };
+    for jws in [signed(&other_chain), signed(&other_total), jws] {
+        journals.bed.execute(&format!("UPDATE checkpoints SET jws = '{jws}' {place}")).await;
+        assert_eq!(found(&journals).await, [of_checkpoint(2, CheckpointEdited)]);
+    }
 }
 
 async fn a_checkpoint_signed_by_another_key_is_edited(store: StoreUnderTest) {
     let journals = Journals::in_bed(Bed::new(store).await).await;
+    all_have_ended(&journals).await;
     make(journals.bed.store.as_ref(), &Signer::from_seed(&[8; 32]).unwrap()).await.unwrap();
     assert_eq!(found(&journals).await, [of_checkpoint(1, CheckpointEdited), of_checkpoint(1, CheckpointEdited)]);
 }
@@ -240,6 +261,7 @@ async fn the_last_checkpoint_is_missed_by_a_kept_copy_alone(store: StoreUnderTes
 
 async fn replicas_that_make_checkpoints_at_once_make_one_chain(store: StoreUnderTest) {
     let journals = Journals::in_bed(Bed::new(store).await).await;
+    all_have_ended(&journals).await;
     let mut replicas = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let store: Arc<dyn actonce::store::Store> = journals.bed.another().await;
@@ -299,4 +321,26 @@ async fn a_copy_that_was_edited_is_found(store: StoreUnderTest) {
     copies[0].signature = another;
     let report = report(&journals, Scope { copies, ..Scope::default() }).await;
     assert_eq!((report.damaged, report.findings[0].damage), (1, CheckpointEdited));
+}
+
+/// A transaction that began before a checkpoint and is committed after it is in the next one. (On SQLite one writer
+/// holds the file: row ids are given in the order of the commits.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_commit_is_not_left_out() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    let journals = journals(StoreUnderTest::Postgres).await;
+    let mut late = sqlx::PgConnection::connect(&journals.bed.url()).await.unwrap();
+    let copy =
+        "BEGIN; INSERT INTO entries (tenant, effect, revision, state, created_us, intent, life, entry, prev_hash, hash)
+        SELECT tenant, '00000000-0000-0000-0000-000000000001', revision, state, created_us, intent, life, entry,
+          prev_hash, hash FROM entries WHERE tenant = 'tenant' AND revision = 1 LIMIT 1";
+    sqlx::raw_sql(copy).execute(&mut late).await.unwrap();
+    write_on(&journals, "younger and done").await;
+    let store = journals.bed.store.as_ref();
+    assert_eq!(make(store, &signer()).await.unwrap(), Made::default(), "what is younger waits for what is older");
+    sqlx::raw_sql("COMMIT").execute(&mut late).await.unwrap();
+    late.close().await.unwrap();
+    assert_eq!(checkpoint(&journals).await.leaves, 2);
 }

@@ -8,7 +8,7 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 21] = [
+const TABLES: [&str; 22] = [
     "retained_arguments",
     "grant_uses",
     "grants",
@@ -29,6 +29,7 @@ const TABLES: [&str; 21] = [
     "recovery_receipts",
     "recovery_claims",
     "run_waits",
+    "doubt_wakes",
     "_sqlx_migrations",
 ];
 

@@ -8,7 +8,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 17] = [
+const NO_INDEX: [&str; 18] = [
+    "DOUBT_WAKES",
     "NOW",
     "NOTIFY",
     "OPEN_STATES",
@@ -102,6 +103,7 @@ async fn all_faults(store: &PostgresStore) -> Vec<String> {
         sql::operators::ALL,
         sql::recovery::ALL,
         sql::elapsed::ALL,
+        sql::doubts::ALL,
         sql::checkpoints::ALL,
         sql::bypass::ALL,
         receipts_sql::ALL,

@@ -16,6 +16,7 @@ fn all_of_postgres() -> impl Iterator<Item = &'static (&'static str, &'static st
         sql::operators::ALL,
         sql::recovery::ALL,
         sql::elapsed::ALL,
+        sql::doubts::ALL,
         sql::checkpoints::ALL,
         sql::bypass::ALL,
         receipts_sql::ALL,
@@ -31,6 +32,7 @@ fn all_of_sqlite() -> impl Iterator<Item = &'static (&'static str, &'static str)
         sql::operators::ALL,
         sql::recovery::ALL,
         sql::elapsed::ALL,
+        sql::doubts::ALL,
         sql::checkpoints::ALL,
         sql::bypass::ALL,
         receipts_sql::ALL,
@@ -69,6 +71,7 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
         include_str!("../../../src/store/postgres/sql/elapsed.rs"),
         include_str!("../../../src/store/postgres/sql/checkpoints.rs"),
+        include_str!("../../../src/store/postgres/sql/doubts.rs"),
         include_str!("../../../src/store/postgres/receipts_sql.rs"),
     );
     let constants = source.matches("\npub(super) const ").count()

@@ -9,6 +9,7 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
         sql::operators::ALL,
         sql::recovery::ALL,
         sql::elapsed::ALL,
+        sql::doubts::ALL,
         sql::checkpoints::ALL,
         sql::bypass::ALL,
         receipts_sql::ALL,
@@ -36,6 +37,7 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/elapsed.rs"),
         include_str!("../sql/checkpoints.rs"),
+        include_str!("../sql/doubts.rs"),
         include_str!("../receipts_sql.rs"),
     ];
     let constants: usize = sources.iter().map(|source| source.matches("\npub const ").count() - 1).sum();
@@ -57,7 +59,7 @@ fn every_statement_is_listed_once() {
 #[tokio::test]
 async fn statements_search_by_index() {
     /// Counts everything there is.
-    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS"];
+    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES"];
     /// What stands in the queue of several tools, and what no sweep could move.
     const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE"];
     let bed = bed().await;
