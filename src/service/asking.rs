@@ -123,7 +123,9 @@ impl Service {
         let Ok(tool) = settler(record, &found.context) else {
             return Ok(later(record, again(record, since, None, now)));
         };
-        let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else { return Ok(self.crowded(&found, &tool.name)) };
+        let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else {
+            return Ok(self.crowded(&found, &tool.name));
+        };
         let revision = record.life.revision;
         let admission = Admission {
             request_digest: Sha256Digest::of(format!("automatic lookup\n{}\n{revision}", record.key.effect).as_bytes()),
@@ -165,7 +167,9 @@ impl Service {
         let next = again(record, record.life.updated_at, None, now);
         let Ok(tool) = settler(record, &found.context) else { return Ok(later(record, next)) };
         let timeout_seconds = timeout_of(&tool);
-        let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else { return Ok(self.crowded(&found, &tool.name)) };
+        let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else {
+            return Ok(self.crowded(&found, &tool.name));
+        };
         let until = next.max(now.plus_seconds(timeout_seconds));
         let claim = Postponed {
             key: record.key.clone(),
