@@ -6,6 +6,8 @@
 mod ceiling;
 mod client;
 mod drive;
+mod flat;
+mod many;
 mod procs;
 #[path = "../plain/rows.rs"]
 mod rows;
@@ -36,6 +38,10 @@ enum Commands {
     Drive(DriveArgs),
     /// Start everything, measure everything, print one table.
     Run(run::RunArgs),
+    /// An empty database beside a full one.
+    Flat(flat::FlatArgs),
+    /// Many connections, replicas, overload.
+    Many(many::ManyArgs),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,6 +87,8 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     match cli.command {
         Commands::Drive(args) => runtime.block_on(drive_one(args)),
         Commands::Run(args) => runtime.block_on(run::run(args)),
+        Commands::Flat(args) => runtime.block_on(flat::run(args)),
+        Commands::Many(args) => runtime.block_on(many::run(args)),
     }
 }
 
