@@ -37,6 +37,9 @@ pub(crate) struct ManyArgs {
     /// Requests that wait for an effect to move.
     #[arg(long, default_value_t = 5_000)]
     waiters: usize,
+    /// Connections on which twice the peak is offered.
+    #[arg(long, default_value_t = 9_000)]
+    crowd: usize,
     /// Replicas on one database.
     #[arg(long, default_value_t = 3)]
     replicas: usize,
@@ -149,7 +152,7 @@ impl Many {
     /// Twice the load that there is room for, and what is there when it is over.
     async fn overload(&self, server: &Server) {
         let peak = self.drive(&server.address, 64, None).await;
-        let over = self.drive(&server.address, 1024, Some(peak.rate() * 2.0)).await;
+        let over = self.drive(&server.address, self.args.crowd, Some(peak.rate() * 2.0)).await;
         let begun = Instant::now();
         let after = self.drive(&server.address, 64, None).await;
         println!("| goodput at twice the peak / peak | {:.2} | ≥ 0.9 |", over.rate() / peak.rate());
