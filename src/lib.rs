@@ -15,3 +15,4 @@ pub mod outbound;
 pub mod service;
 pub mod store;
 pub mod support;
+pub mod telemetry;

@@ -25,6 +25,8 @@ use crate::domain::state::{Directive, State};
 use crate::domain::tool::DuplicateRule;
 use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
+use crate::telemetry::phase::Phase;
+use crate::telemetry::probe;
 use batch::{CommitLane, LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
 use fresh::{Fresh, Seals};
@@ -273,7 +275,7 @@ impl Engine {
             self.check_known_profile(&known, &propose).await?;
             self.check_hold(&known, &mut propose.duplicate_of).await?;
             let context = self.context(&known, principal).await?;
-            let decision = decide::propose(Some(&known), &propose, &context);
+            let decision = probe::timed(Phase::Decision, || decide::propose(Some(&known), &propose, &context));
             match self.carry_out(&known, source, decision, context).await? {
                 Some(decided) => return Ok(decided),
                 None => record = self.reload(&key).await?.map(|record| (record, Source::Store)),
@@ -302,7 +304,7 @@ impl Engine {
                 *hold_released = first.is_none();
             }
             let context = self.context(&known, principal).await?;
-            let decision = decide::decide(&known, &command, &context);
+            let decision = probe::timed(Phase::Decision, || decide::decide(&known, &command, &context));
             if let Some(decided) = self.carry_out(&known, source, decision, context).await? {
                 return Ok(decided);
             }
@@ -374,7 +376,9 @@ impl Engine {
         if context.tool.spec.duplicate_rule(intent.class) == DuplicateRule::Allow {
             return Ok(None);
         }
-        let Some(twin) = self.store.twin(tenant, encode::duplicate_key(&intent)).await? else { return Ok(None) };
+        let Some(twin) = probe::read(self.store.twin(tenant, encode::duplicate_key(&intent))).await? else {
+            return Ok(None);
+        };
         Ok(self.reload(&twin).await?.map(|record| record.intent.operation_id.clone()))
     }
 
@@ -437,7 +441,9 @@ impl Engine {
             };
         };
         let (change, record) = match change {
-            Change::Revise(revision) => encode::encode(&known.key, Some(known), &known.intent, *revision, &context)?,
+            Change::Revise(revision) => probe::timed(Phase::Decision, || {
+                encode::encode(&known.key, Some(known), &known.intent, *revision, &context)
+            })?,
             Change::Renew { revision, fence, until } => {
                 let mut renewed = Record::clone(known);
                 if let Some(dispatch) = &mut renewed.life.dispatch {

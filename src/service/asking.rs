@@ -22,6 +22,7 @@ use crate::domain::time::Timestamp;
 use crate::engine::{Decided, EngineError};
 use crate::limits;
 use crate::store::Postponed;
+use crate::telemetry::probe;
 
 /// How long a question waits that found no free place.
 const CROWDED_SECONDS: u32 = 1;
@@ -221,7 +222,7 @@ impl Service {
             return Ok(Done::Moved);
         }
         let (service, record) = (Arc::clone(self), Arc::clone(record));
-        self.tasks.spawn(async move {
+        self.tasks.spawn(probe::carry(async move {
             let revision = record.life.revision;
             let call = AdapterCall {
                 question: Question::Verify,
@@ -234,7 +235,7 @@ impl Service {
             };
             service.verify_by(call, &record).await;
             drop(permit);
-        });
+        }));
         Ok(Done::Moved)
     }
 

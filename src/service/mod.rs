@@ -8,6 +8,7 @@ pub mod dry_run;
 pub mod effects;
 pub mod error;
 pub mod evidence;
+mod gauges;
 pub mod grants;
 pub mod inbound;
 pub mod journal;
@@ -36,6 +37,7 @@ use crate::domain::ids::Name;
 use crate::engine::Engine;
 use aliases::Keyring;
 use asking::Asks;
+use gauges::Gauges;
 use keys::DataKey;
 use ports::Adapters;
 
@@ -60,6 +62,7 @@ pub struct Service {
     startup: recovery::startup::Board,
     sealer: Arc<Sealer>,
     inbound: Inbound,
+    gauges: Gauges,
 }
 
 /// What the use cases are made with.
@@ -100,6 +103,7 @@ impl Service {
             asks: Asks::default(),
             startup: recovery::startup::Board::default(),
             inbound: Inbound::default(),
+            gauges: Gauges::default(),
             sealer,
             principal,
             tasks,

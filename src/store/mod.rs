@@ -11,6 +11,7 @@ pub mod error;
 pub mod migrate;
 pub mod open;
 pub mod operators;
+pub mod pools;
 pub mod postgres;
 pub mod profiles;
 pub mod receipts;
@@ -32,6 +33,7 @@ pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
+pub use pools::{PoolStore, PoolUse};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
@@ -190,6 +192,7 @@ pub trait Store:
     + ReceiptStore
     + ApprovalStore
     + ProfileStore
+    + PoolStore
     + Send
     + Sync
     + std::fmt::Debug

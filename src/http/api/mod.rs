@@ -19,4 +19,5 @@ pub mod reconciliations;
 pub mod recovery;
 pub mod resolutions;
 pub mod sources;
+pub mod timing;
 pub mod tools;

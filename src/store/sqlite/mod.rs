@@ -12,6 +12,7 @@ mod commit;
 mod connect;
 mod operators;
 mod plan;
+mod pools;
 mod profiles;
 mod query;
 mod receipts;
