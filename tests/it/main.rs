@@ -15,3 +15,4 @@ mod scenarios;
 mod smoke;
 mod store;
 mod support;
+mod telemetry;
