@@ -72,7 +72,7 @@ impl HttpClient for Client {
 
 /// Sends what is finished.
 pub struct Exporter {
-    exporter: opentelemetry_otlp::SpanExporter,
+    client: opentelemetry_otlp::SpanExporter,
     finished: mpsc::Receiver<Finished>,
     scope: InstrumentationScope,
 }
@@ -111,7 +111,7 @@ impl Exporter {
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         exporter.set_resource(&Resource::builder().with_service_name("actonce").with_attribute(version).build());
         let scope = InstrumentationScope::builder("actonce").with_version(env!("CARGO_PKG_VERSION")).build();
-        Ok(Self { exporter, finished, scope })
+        Ok(Self { client: exporter, finished, scope })
     }
 
     /// Sends until stopped; then what is left, for a bounded time.
@@ -167,7 +167,7 @@ impl Exporter {
         }
         let count = u64::try_from(spans.len()).unwrap_or(u64::MAX);
         let limit = Duration::from_secs(limits::SPAN_EXPORT_SECONDS);
-        match tokio::time::timeout(limit, self.exporter.export(spans)).await {
+        match tokio::time::timeout(limit, self.client.export(spans)).await {
             Ok(Ok(())) => meters::spans_exported(count),
             // The reason may quote an answer of the collector.
             Ok(Err(_)) | Err(_) => {

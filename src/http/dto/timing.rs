@@ -44,6 +44,7 @@ pub struct TimingView {
 /// Time in each phase that the request went through. What is missing of `total_us` is in none: waiting on
 /// purpose, and calls of the store apart from the lanes that are shared.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the unit stands in each name")]
 pub struct PhasesView {
     /// Verifying the token.
     #[serde(skip_serializing_if = "Option::is_none")]
