@@ -10,6 +10,7 @@ mod procs;
 #[path = "../plain/rows.rs"]
 mod rows;
 mod run;
+mod timing;
 mod workload;
 
 use std::path::PathBuf;
@@ -36,6 +37,8 @@ enum Commands {
     Drive(DriveArgs),
     /// Start everything, measure everything, print one table.
     Run(run::RunArgs),
+    /// What measuring the phases of requests costs.
+    Timing(timing::TimingArgs),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,6 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     match cli.command {
         Commands::Drive(args) => runtime.block_on(drive_one(args)),
         Commands::Run(args) => runtime.block_on(run::run(args)),
+        Commands::Timing(args) => runtime.block_on(timing::run(args)),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::drive::{Kind, Outcome, Plan, drive};
 use crate::procs::{Server, cpu, cpu_with_children};
 use crate::workload::Workload;
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// `load run`.
 #[derive(Debug, clap::Args)]
@@ -52,10 +52,10 @@ pub(crate) struct RunArgs {
     connections: Vec<usize>,
 }
 
-const SECRET: &str = "bench-secret-bench-secret-bench-secret-bench";
+pub(crate) const SECRET: &str = "bench-secret-bench-secret-bench-secret-bench";
 
 /// Tokens as an issuer would sign them: verified by the servers like any other.
-fn tokens() -> Result<Vec<String>, Error> {
+pub(crate) fn tokens() -> Result<Vec<String>, Error> {
     let key = Key::from_secret(None, Algorithm::HS256, SECRET.as_bytes())?;
     let signing = key.signing().ok_or("the key can't sign")?;
     let rules = ClaimRules::new("actonce", "actonce");

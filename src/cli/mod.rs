@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Environment, LogFormat, ServeArgs, TokenArgs};
+use crate::telemetry::log::{JsonLine, PrettyLine};
 
 /// Act once, or stop.
 #[derive(Debug, Parser)]
@@ -102,9 +103,13 @@ fn fail(message: &str) -> ExitCode {
 fn start_log(format: LogFormat, filter: &str) {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let line = tracing_subscriber::fmt::format();
     let started = match format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Pretty => builder.with_ansi(false).try_init(),
+        LogFormat::Json => {
+            let fields = tracing_subscriber::fmt::format::JsonFields::new();
+            builder.fmt_fields(fields).event_format(JsonLine(line.json().flatten_event(true))).try_init()
+        }
+        LogFormat::Pretty => builder.event_format(PrettyLine(line.with_ansi(false))).try_init(),
     };
     drop(started);
 }

@@ -27,6 +27,7 @@ use crate::domain::time::Timestamp;
 use crate::domain::tool::Tool;
 use crate::engine::{Decided, EngineError};
 use crate::limits;
+use crate::telemetry::probe;
 
 /// What the client's own durable journal says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, Serialize, utoipa::ToSchema)]
@@ -383,7 +384,7 @@ impl Service {
         // who waits for its end must not look before its beginning.
         let Some(running) = self.asks.begin(effect, ask.open.admitted_revision) else { return };
         let service = Arc::clone(self);
-        self.tasks.spawn(async move {
+        self.tasks.spawn(probe::carry(async move {
             let finding = service.call(&ask).await;
             let principal = &service.principal;
             if let Err(error) = service.settle_attempt(&key, principal, &ask.open, finding).await {
@@ -396,7 +397,7 @@ impl Service {
             }
             drop(running);
             service.engine().waiters().wake(effect);
-        });
+        }));
     }
 
     async fn call(&self, ask: &Ask) -> Finding {
