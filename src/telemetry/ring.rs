@@ -43,6 +43,16 @@ struct Ring {
     newest: u64,
 }
 
+impl Ring {
+    fn push(&mut self, record: Recent, number: u64) {
+        self.newest = number;
+        if self.records.len() >= limits::TIMING_RING {
+            self.records.pop_front();
+        }
+        self.records.push_back(record);
+    }
+}
+
 impl Rings {
     /// Keeps a record; false if it was left out.
     pub(super) fn push(&self, tenant: &Tenant, record: Recent) -> bool {
@@ -51,18 +61,17 @@ impl Rings {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let tenants = &mut *tenants;
-        tenants.pushes = tenants.pushes.wrapping_add(1);
-        if !tenants.rings.contains_key(tenant) && tenants.rings.len() >= limits::TIMING_TENANTS {
-            let stalest = tenants.rings.iter().min_by_key(|(_, ring)| ring.newest).map(|(tenant, _)| tenant.clone());
-            stalest.and_then(|stalest| tenants.rings.remove(&stalest));
+        let Tenants { rings, pushes } = &mut *tenants;
+        *pushes = pushes.wrapping_add(1);
+        if let Some(ring) = rings.get_mut(tenant) {
+            ring.push(record, *pushes);
+            return true;
         }
-        let ring = tenants.rings.entry(tenant.clone()).or_default();
-        ring.newest = tenants.pushes;
-        if ring.records.len() >= limits::TIMING_RING {
-            ring.records.pop_front();
+        if rings.len() >= limits::TIMING_TENANTS {
+            let stalest = rings.iter().min_by_key(|(_, ring)| ring.newest).map(|(tenant, _)| tenant.clone());
+            stalest.and_then(|stalest| rings.remove(&stalest));
         }
-        ring.records.push_back(record);
+        rings.entry(tenant.clone()).or_default().push(record, *pushes);
         true
     }
 
