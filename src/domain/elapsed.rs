@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ids::Name;
 use super::record::{Intent, Life};
 use super::state::State;
 use super::time::Timestamp;
@@ -34,6 +35,15 @@ impl ElapsedScope {
         match self {
             Self::Run => "/run_id",
             Self::Session => "/session_id",
+        }
+    }
+
+    /// Of the names of an intent, the one that is counted under.
+    #[must_use]
+    pub const fn name<'a>(self, run: Option<&'a Name>, session: Option<&'a Name>) -> Option<&'a Name> {
+        match self {
+            Self::Run => run,
+            Self::Session => session,
         }
     }
 }
@@ -100,11 +110,8 @@ pub fn active_us(from: Timestamp, now: Timestamp, waits: &[WaitSpan]) -> i64 {
 
 /// The name that a limit counts under, where the intent says it.
 #[must_use]
-pub const fn counted(limit: ElapsedLimit, intent: &Intent) -> Option<&super::ids::Name> {
-    match limit.scope {
-        ElapsedScope::Run => intent.run_id.as_ref(),
-        ElapsedScope::Session => intent.session_id.as_ref(),
-    }
+pub const fn counted(limit: ElapsedLimit, intent: &Intent) -> Option<&Name> {
+    limit.scope.name(intent.run_id.as_ref(), intent.session_id.as_ref())
 }
 
 #[cfg(test)]

@@ -35,11 +35,7 @@ impl Engine {
         context: &mut Context,
     ) -> Result<(), EngineError> {
         let Some(limit) = context.tool.spec.elapsed_limit else { return Ok(()) };
-        let name = match limit.scope {
-            ElapsedScope::Run => &propose.run_id,
-            ElapsedScope::Session => &propose.session_id,
-        };
-        if let Some(name) = name {
+        if let Some(name) = limit.scope.name(propose.run_id.as_ref(), propose.session_id.as_ref()) {
             context.elapsed_us = Some(self.elapsed_us(tenant, limit.scope, name, context.now).await?);
         }
         Ok(())

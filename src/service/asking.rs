@@ -14,7 +14,7 @@ use crate::domain::adapter::Question;
 use crate::domain::canonical::Sha256Digest;
 use crate::domain::command::{Admission, Command};
 use crate::domain::decide::asking::{Agenda, again, agenda, settler};
-use crate::domain::ids::EffectKey;
+use crate::domain::ids::{EffectKey, Name};
 use crate::domain::receipt::{CheckedReceipt, Receipt};
 use crate::domain::record::Record;
 use crate::domain::refusal::Refusal;
@@ -22,9 +22,6 @@ use crate::domain::time::Timestamp;
 use crate::engine::{Decided, EngineError};
 use crate::store::Postponed;
 use crate::telemetry::probe;
-
-/// How long a question waits that found no free place.
-const CROWDED_SECONDS: u32 = 1;
 
 /// Calls under way in this process.
 #[derive(Debug, Default)]
@@ -128,7 +125,7 @@ impl Service {
             return Ok(later(record, again(record, since, None, now)));
         };
         let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else {
-            return Ok(Self::crowded(&found));
+            return Ok(self.crowded(&found, &tool.name));
         };
         let revision = record.life.revision;
         let admission = Admission {
@@ -158,9 +155,10 @@ impl Service {
         Ok(Done::Moved)
     }
 
-    fn crowded(found: &Decided) -> Done {
+    fn crowded(&self, found: &Decided, tool: &Name) -> Done {
         metrics::counter!("actonce_questions_crowded_total").increment(1);
-        later(&found.record, found.context.now.plus_seconds(CROWDED_SECONDS))
+        let wait = self.asks.places.wait(&found.record.key.tenant, tool);
+        later(&found.record, found.context.now.plus_micros(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)))
     }
 
     /// Asks the adapter for the fresh read of law 5. Of several replicas, the one that puts the next
@@ -171,7 +169,7 @@ impl Service {
         let Ok(tool) = settler(record, &found.context) else { return Ok(later(record, next)) };
         let timeout_seconds = timeout_of(&tool);
         let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else {
-            return Ok(Self::crowded(&found));
+            return Ok(self.crowded(&found, &tool.name));
         };
         let until = next.max(now.plus_seconds(timeout_seconds));
         let claim = Postponed {

@@ -1,6 +1,5 @@
 //! Reading one effect's journal, and checking all of them.
 
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::proof::{PublicKeys, Signed};
@@ -280,9 +279,7 @@ impl Covered {
     fn covers(&self, row: &AuditRow) -> bool {
         let same = |digest: Option<&String>, text: Option<&String>| match (digest, text) {
             (None, None) => true,
-            (Some(digest), Some(text)) => {
-                digest.strip_prefix("sha256:") == Some(hex::encode(Sha256::digest(text.as_bytes())).as_str())
-            }
+            (Some(digest), Some(text)) => Sha256Digest::of(text.as_bytes()).as_str() == digest,
             _ => false,
         };
         same(self.intent_digest.as_ref(), row.intent.as_ref())

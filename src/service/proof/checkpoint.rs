@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::merkle;
 use super::signer::{Signed, Signer};
+use crate::domain::canonical::Sha256Digest;
 use crate::domain::ids::Tenant;
 use crate::domain::time::Timestamp;
 use crate::limits;
@@ -61,7 +61,7 @@ impl Checkpoint {
 /// The digest by which the next one names it.
 #[must_use]
 pub fn digest(payload: &[u8]) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(payload)))
+    Sha256Digest::of(payload).as_str().to_owned()
 }
 
 /// A head: effect, revision, hash.

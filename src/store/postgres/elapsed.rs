@@ -8,7 +8,7 @@ use super::sql::elapsed as sql;
 use crate::domain::elapsed::WaitSpan;
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
-use crate::store::elapsed::{ElapsedStore, WaitChange};
+use crate::store::elapsed::{ElapsedStore, WaitChange, wait_span};
 use crate::store::{Result, RevisionRow};
 
 #[async_trait]
@@ -16,13 +16,7 @@ impl ElapsedStore for PostgresStore {
     async fn run_waits(&self, tenant: &Tenant, run: &Name, limit: u32) -> Result<Vec<WaitSpan>> {
         let query = sqlx::query_as(sql::RUN_WAITS).bind(tenant.as_str()).bind(run.as_str()).bind(i64::from(limit));
         let found: Vec<(i64, Option<i64>)> = query.fetch_all(&self.readers).await?;
-        Ok(found
-            .into_iter()
-            .map(|(began, ends)| WaitSpan {
-                began_at: Timestamp::from_micros(began),
-                ends_at: ends.map(Timestamp::from_micros),
-            })
-            .collect())
+        Ok(found.into_iter().map(wait_span).collect())
     }
 }
 

@@ -336,3 +336,19 @@ pub const ALL: &[(&str, &str)] = &[
     ("TOOL_SECRETS_DELETE", TOOL_SECRETS_DELETE),
     ("NOTIFY", NOTIFY),
 ];
+
+/// Every statement of this backend by name, whichever file it stands in.
+pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let more = [
+        approvals::ALL,
+        profiles::ALL,
+        operators::ALL,
+        recovery::ALL,
+        elapsed::ALL,
+        doubts::ALL,
+        checkpoints::ALL,
+        bypass::ALL,
+        super::receipts_sql::ALL,
+    ];
+    ALL.iter().chain(more.into_iter().flatten())
+}

@@ -14,7 +14,7 @@ pub mod operators;
 pub mod profiles;
 pub mod recovery;
 
-/// Every statement by name.
+/// Every statement of this file by name.
 pub const ALL: &[(&str, &str)] = &[
     ("BEGIN", BEGIN),
     ("ROLLBACK", ROLLBACK),
@@ -55,6 +55,22 @@ pub const ALL: &[(&str, &str)] = &[
     ("TOOL_SECRET_ADD", TOOL_SECRET_ADD),
     ("TOOL_SECRETS_DELETE", TOOL_SECRETS_DELETE),
 ];
+
+/// Every statement of this backend by name, whichever file it stands in.
+pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let more = [
+        approvals::ALL,
+        profiles::ALL,
+        operators::ALL,
+        recovery::ALL,
+        elapsed::ALL,
+        doubts::ALL,
+        checkpoints::ALL,
+        bypass::ALL,
+        super::receipts_sql::ALL,
+    ];
+    ALL.iter().chain(more.into_iter().flatten())
+}
 
 /// Starts every transaction that writes: it reads under the write lock.
 pub const BEGIN: &str = "BEGIN IMMEDIATE";

@@ -103,7 +103,7 @@ async fn the_schema_before_knows_no_end_of_doubts_and_gets_it(store: StoreUnderT
         "UPDATE entries SET life = 'hunter2' WHERE revision > 1 AND effect = (SELECT effect FROM entries
             WHERE intent LIKE '%\"operation_id\":\"spoilt\"%');
          ALTER TABLE open_effects DROP COLUMN deadline_us; DROP TABLE doubt_wakes;
-         DELETE FROM _sqlx_migrations WHERE version = 9",
+         DELETE FROM _sqlx_migrations WHERE version = 11",
     );
     adapter.set(Reply::Hang);
     server.restart();

@@ -3,18 +3,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use super::*;
 
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let more = [
-        sql::approvals::ALL,
-        sql::profiles::ALL,
-        sql::operators::ALL,
-        sql::recovery::ALL,
-        sql::elapsed::ALL,
-        sql::doubts::ALL,
-        sql::checkpoints::ALL,
-        sql::bypass::ALL,
-        receipts_sql::ALL,
-    ];
-    sql::ALL.iter().chain(more.into_iter().flatten()).copied()
+    sql::every().copied()
 }
 
 #[tokio::test]
