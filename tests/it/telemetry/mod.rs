@@ -1,5 +1,6 @@
 //! What the service tells about itself: traces, metrics, timings, and that none of it has content.
 
+mod logs;
 mod metrics;
 mod scan;
 mod timing;
