@@ -284,6 +284,10 @@ pub const SPAN_BATCH: usize = 512;
 pub const SPAN_EXPORT_SECONDS: u64 = 5;
 /// How long a stop waits for spans that are still to be sent.
 pub const SPAN_FLUSH_SECONDS: u64 = 3;
+/// Bytes of log lines that wait for the reader of standard error; more are dropped and counted.
+pub const LOG_BUFFER_BYTES: usize = 1024 * 1024;
+/// How long the end of the process waits for that reader.
+pub const LOG_FLUSH_SECONDS: u64 = 1;
 /// How long what metrics show of the database may be old.
 pub const METRICS_FRESH_SECONDS: u64 = 3;
 /// How long the database may take for it.

@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{self, Environment, LogFormat, ServeArgs, TokenArgs};
 use crate::telemetry::log::{JsonLine, PrettyLine};
+use crate::telemetry::stderr::LogSink;
 
 /// Act once, or stop.
 #[derive(Debug, Parser)]
@@ -99,10 +100,11 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Logs go to standard error.
-fn start_log(format: LogFormat, filter: &str) {
+/// Logs go to standard error. Answers what has to be flushed at the end.
+fn start_log(format: LogFormat, filter: &str) -> std::io::Result<LogSink> {
+    let sink = LogSink::to_stderr()?;
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(sink.clone());
     let line = tracing_subscriber::fmt::format();
     let started = match format {
         LogFormat::Json => {
@@ -112,4 +114,5 @@ fn start_log(format: LogFormat, filter: &str) {
         LogFormat::Pretty => builder.event_format(PrettyLine(line.with_ansi(false))).try_init(),
     };
     drop(started);
+    Ok(sink)
 }

@@ -12,9 +12,14 @@ pub(super) fn run(args: &ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(&error.to_string()),
     };
-    start_log(config.log_format, &config.log);
+    let log = match start_log(config.log_format, &config.log) {
+        Ok(log) => log,
+        Err(error) => return fail(&format!("no log: {error}")),
+    };
     crate::panics::log_places_only();
-    block_on(serve(config))
+    let code = block_on(serve(config));
+    log.flush();
+    code
 }
 
 async fn serve(config: Config) -> ExitCode {

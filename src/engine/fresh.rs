@@ -89,6 +89,7 @@ impl Engine {
         let record = Arc::new(record);
         self.remember(&record);
         meters::created();
+        meters::entered(record.life.state);
         Ok(Some(Decided { record, answer, context, created: true }))
     }
 

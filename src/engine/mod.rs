@@ -27,7 +27,7 @@ use crate::domain::tool::DuplicateRule;
 use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
 use crate::telemetry::phase::Phase;
-use crate::telemetry::probe;
+use crate::telemetry::{meters, probe};
 use batch::{CommitLane, LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
 use fresh::{Fresh, Seals};
@@ -464,6 +464,9 @@ impl Engine {
             self.cache.invalidate(&known.key.effect);
             self.forget_grounds(&known.key.tenant, &known.intent.tool, known.intent.session_id.as_ref());
             return Ok(None);
+        }
+        if record.life.state != known.life.state {
+            meters::entered(record.life.state);
         }
         let record = Arc::new(record);
         self.remember(&record);

@@ -367,7 +367,7 @@ impl Service {
 
     /// Whether the journal has an admission of this very request: it would follow the revision it names.
     async fn was_admitted(&self, key: &EffectKey, source: u32, digest: &Sha256Digest) -> Result<bool, ServiceError> {
-        let rows = self.engine().store().journal(key, source, 1).await?;
+        let rows = probe::read(self.engine().store().journal(key, source, 1)).await?;
         Ok(rows.iter().any(|row| {
             events(&row.entry).iter().any(|event| {
                 text(event, "type") == Some("effect.reconciliation.started")
@@ -480,7 +480,7 @@ impl Service {
 
     async fn of_journal(&self, key: &EffectKey, admitted: u32) -> Result<Option<Reconciliation>, ServiceError> {
         let Some(before) = admitted.checked_sub(1) else { return Ok(None) };
-        let rows = self.engine().store().journal(key, before, limits::PAGE_MAX).await?;
+        let rows = probe::read(self.engine().store().journal(key, before, limits::PAGE_MAX)).await?;
         Ok(super::reconciliation_history::of_rows(&rows, admitted))
     }
 }

@@ -10,7 +10,7 @@ use metrics::{Counter, Histogram, Unit};
 
 use super::phase::Phase;
 use super::probe::{StoreCosts, Timing};
-use crate::domain::state::Directive;
+use crate::domain::state::{Directive, State};
 
 struct Meters {
     phases: [Histogram; Phase::COUNT],
@@ -19,6 +19,7 @@ struct Meters {
     lock_wait: Histogram,
     timing_dropped: Counter,
     directives: Vec<(Directive, Counter)>,
+    entered: Vec<(State, Counter)>,
     created: Counter,
     batch_size: Histogram,
     commit: Histogram,
@@ -30,7 +31,7 @@ struct Meters {
 static METERS: OnceLock<Meters> = OnceLock::new();
 
 /// The name, the unit and the meaning of every metric that is not made on the spot.
-const DESCRIBED: [(&str, Kind, &str); 30] = [
+const DESCRIBED: &[(&str, Kind, &str)] = &[
     ("actonce_http_request_seconds", Kind::Seconds, "Time to answer a request, by route and class of status"),
     ("actonce_request_phase_seconds", Kind::Seconds, "Time of requests in each phase"),
     ("actonce_store_lock_wait_seconds", Kind::Seconds, "Waits of requests for the connection that writes"),
@@ -42,6 +43,7 @@ const DESCRIBED: [(&str, Kind, &str); 30] = [
     ("actonce_commit_batch_size", Kind::Plain, "Changes in one commit"),
     ("actonce_directives_total", Kind::Counter, "Answers by directive"),
     ("actonce_effects_created_total", Kind::Counter, "New effects"),
+    ("actonce_effects_entered_total", Kind::Counter, "Effects that came into a state"),
     ("actonce_effects_open", Kind::Gauge, "Effects that are not settled, by state"),
     ("effects_unresolved_age_seconds", Kind::Gauge, "Age of the oldest unsettled effect, by state"),
     ("actonce_expired_total", Kind::Counter, "Deadlines that passed, by the state after it"),
@@ -60,8 +62,18 @@ const DESCRIBED: [(&str, Kind, &str); 30] = [
         "Answers of adapters that came after the doubt was gone",
     ),
     ("actonce_authentication_failures_total", Kind::Counter, "Requests with a token that is not valid"),
+    ("jwks_refresh_failures_total", Kind::Counter, "Fetches of the issuer's keys that failed"),
+    ("actonce_recovery_items_total", Kind::Counter, "Items of recovery plans that were executed, by action"),
+    ("actonce_checkpoints_total", Kind::Counter, "Checkpoints that were signed"),
+    ("actonce_checkpoint_failures_total", Kind::Counter, "Checkpoints that could not be made"),
+    ("actonce_inbound_receipts_total", Kind::Counter, "Deliveries of vendors, by what became of them"),
+    ("actonce_inbound_refused_total", Kind::Counter, "Deliveries of vendors that were refused, by reason"),
+    ("actonce_quarantined_total", Kind::Counter, "Deliveries that wait in quarantine, by reason"),
+    ("actonce_quarantine_applied_total", Kind::Counter, "Deliveries that left the quarantine applied"),
     ("actonce_quarantine_full_total", Kind::Counter, "Deliveries refused because the quarantine is full"),
     ("actonce_quarantine_expired_total", Kind::Counter, "Deliveries that left the quarantine unapplied"),
+    ("actonce_panics_total", Kind::Counter, "Panics of any part"),
+    ("actonce_log_lines_dropped_total", Kind::Counter, "Log lines that standard error did not take, by reason"),
     ("actonce_timing_dropped_total", Kind::Counter, "Timings that were not kept because the ring was in use"),
     ("actonce_spans_exported_total", Kind::Counter, "Spans that the collector took"),
     ("actonce_spans_dropped_total", Kind::Counter, "Spans that no collector got, by reason"),
@@ -93,6 +105,10 @@ pub fn install() {
                     (directive, metrics::counter!("actonce_directives_total", "directive" => directive.as_str()))
                 })
                 .collect(),
+            entered: State::ALL
+                .into_iter()
+                .map(|state| (state, metrics::counter!("actonce_effects_entered_total", "state" => state.as_str())))
+                .collect(),
             created: metrics::counter!("actonce_effects_created_total"),
             batch_size: metrics::histogram!("actonce_commit_batch_size"),
             commit: metrics::histogram!("actonce_commit_seconds"),
@@ -104,7 +120,7 @@ pub fn install() {
 }
 
 fn describe() {
-    for (name, kind, meaning) in DESCRIBED {
+    for &(name, kind, meaning) in DESCRIBED {
         match kind {
             Kind::Counter => metrics::describe_counter!(name, meaning),
             Kind::Gauge => metrics::describe_gauge!(name, meaning),
@@ -127,7 +143,11 @@ fn begin_at_zero() {
     }
     for reason in ["full", "failed"] {
         metrics::counter!("actonce_spans_dropped_total", "reason" => reason).increment(0);
+        metrics::counter!("actonce_log_lines_dropped_total", "reason" => reason).increment(0);
     }
+    metrics::counter!("actonce_panics_total").increment(0);
+    metrics::counter!("actonce_checkpoint_failures_total").increment(0);
+    metrics::counter!("jwks_refresh_failures_total").increment(0);
     metrics::counter!("actonce_spans_exported_total").increment(0);
     metrics::counter!("actonce_sweeps_total").increment(0);
     metrics::counter!("actonce_questions_crowded_total").increment(0);
@@ -165,6 +185,11 @@ pub fn spans_dropped(reason: &'static str, spans: u64) {
     metrics::counter!("actonce_spans_dropped_total", "reason" => reason).increment(spans);
 }
 
+/// Log lines that standard error did not take.
+pub fn log_dropped(reason: &'static str, lines: u64) {
+    metrics::counter!("actonce_log_lines_dropped_total", "reason" => reason).increment(lines);
+}
+
 /// Spans that the collector took.
 pub fn spans_exported(spans: u64) {
     metrics::counter!("actonce_spans_exported_total").increment(spans);
@@ -174,6 +199,14 @@ pub fn spans_exported(spans: u64) {
 pub fn directed(directive: Directive) {
     let Some(meters) = METERS.get() else { return };
     if let Some((_, counter)) = meters.directives.iter().find(|(known, _)| *known == directive) {
+        counter.increment(1);
+    }
+}
+
+/// An effect came into a state.
+pub fn entered(state: State) {
+    let Some(meters) = METERS.get() else { return };
+    if let Some((_, counter)) = meters.entered.iter().find(|(known, _)| *known == state) {
         counter.increment(1);
     }
 }
@@ -273,6 +306,49 @@ impl Route {
                 metrics::histogram!("actonce_http_request_seconds", "path" => path, "status" => class)
             };
             slot.get_or_init(made).record(took.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::DESCRIBED;
+
+    /// Names in calls of the macros that make metrics.
+    fn made(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                made(&path, found);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                for kind in ["counter!(", "gauge!(", "histogram!("] {
+                    for after in text.split(kind).skip(1) {
+                        if let Some(name) = after.trim_start().strip_prefix('"') {
+                            found.insert(name.split('"').next().unwrap().to_owned());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_metric_says_what_it_is_and_is_in_the_documents() {
+        let mut found = BTreeSet::new();
+        made(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        found.retain(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+        assert!(found.len() > 30, "{found:?}");
+        let described: BTreeSet<String> = DESCRIBED.iter().map(|(name, _, _)| (*name).to_owned()).collect();
+        assert_eq!(described.len(), DESCRIBED.len(), "one is there twice");
+        assert_eq!(found, described, "made, and described");
+        let documents = include_str!("../../docs/telemetry.md");
+        for name in &found {
+            assert!(documents.contains(&format!("`{name}`")), "{name} is not in docs/telemetry.md");
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod phase;
 pub mod probe;
 pub mod ring;
 pub mod spans;
+pub mod stderr;
 pub mod trace;
 
 use std::fmt;

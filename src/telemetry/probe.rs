@@ -258,11 +258,26 @@ pub async fn watched<F: Future>(phase: Phase, work: F) -> F::Output {
 
 /// Measures a read that goes to the store by itself.
 pub async fn read<F: Future>(work: F) -> F::Output {
-    let began = begin();
+    alone(Phase::StoreExecution, work).await
+}
+
+/// Measures a write that goes to the store by itself. Nothing tells its statements and its flush apart.
+pub async fn write<F: Future>(work: F) -> F::Output {
+    alone(Phase::Commit, work).await
+}
+
+async fn alone<F: Future>(phase: Phase, work: F) -> F::Output {
+    let waited = || with(|probe| probe.lock_wait.load(Ordering::Relaxed)).unwrap_or_default();
+    let (began, before) = (begin(), waited());
     let done = work.await;
-    if began.is_some() {
-        with(|probe| probe.transactions.fetch_add(1, Ordering::Relaxed));
-        end(Phase::StoreExecution, began);
+    if let Some(began) = began {
+        let now = Instant::now();
+        // A wait for the connection is in its own phase already.
+        let waited = Duration::from_nanos(waited().saturating_sub(before));
+        with(|probe| {
+            probe.transactions.fetch_add(1, Ordering::Relaxed);
+            probe.add(phase, now.saturating_duration_since(began).saturating_sub(waited), now);
+        });
     }
     done
 }

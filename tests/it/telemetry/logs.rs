@@ -1,8 +1,13 @@
 //! Log lines: JSON or text, with the request that they are about.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStderr, Stdio};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use crate::support::{Api, Options, StoreUnderTest, both_stores};
+use crate::support::server::program;
+use crate::support::{Api, Options, StoreUnderTest, blocking, both_stores, reaper};
 
 both_stores!(a_line_names_its_request, a_line_for_people_names_it_too);
 
@@ -46,4 +51,87 @@ async fn a_line_for_people_names_it_too(store: StoreUnderTest) {
     let log = server.log();
     let expected = format!("request_id={span} trace_id={TRACE} tenant=\"t\"");
     assert!(log.lines().any(|line| line.contains("request") && line.ends_with(&expected)), "{log}");
+}
+
+/// A server whose standard error is a pipe, as under most supervisors.
+struct Piped {
+    child: Child,
+    api: Api,
+    stderr: Option<ChildStderr>,
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        reaper::release(self.child.id());
+    }
+}
+
+fn piped(folder: &std::path::Path, log: &str) -> Piped {
+    let mut command = program();
+    command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder).env("ACTONCE_LOG", log);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    reaper::adopt(child.id());
+    let stderr = child.stderr.take();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let api = Api::new(ready["url"].as_str().unwrap(), "dev", ready["token"].as_str().map(str::to_owned));
+    Piped { child, api, stderr }
+}
+
+async fn ends(mut server: Piped) -> (bool, ChildStderr) {
+    let pid = server.child.id().to_string();
+    let status = blocking(move || {
+        assert!(std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = server.child.try_wait().unwrap() {
+                return (status.success(), server.stderr.take().expect("a pipe"));
+            }
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    status.await
+}
+
+/// A collector of logs that stands still must not stop those who act.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_who_reads_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = piped(folder.path(), "trace");
+    let until = Instant::now() + Duration::from_secs(60);
+    // More than the pipe and the buffer hold.
+    let dropped = loop {
+        for _ in 0..50 {
+            server.api.read("/api/effects").await.expect(200);
+        }
+        let metrics = server.api.read("/metrics").await.expect(200).text;
+        let line = metrics.lines().find(|line| line.starts_with("actonce_log_lines_dropped_total{reason=\"full\"}"));
+        let dropped: f64 = line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("the counter is there");
+        if dropped > 0.0 {
+            break dropped;
+        }
+        assert!(Instant::now() < until, "the log did not fill up");
+    };
+    assert!(dropped >= 1.0);
+    let began = Instant::now();
+    let (succeeded, _stderr) = ends(server).await;
+    assert!(succeeded && began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_the_log_gets_all_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = piped(folder.path(), "info,actonce=debug");
+    let span = request(&server.api).await;
+    let (succeeded, stderr) = ends(server).await;
+    assert!(succeeded);
+    let lines: Vec<String> = BufReader::new(stderr).lines().map(|line| line.unwrap()).collect();
+    for text in [format!("request_id={span}"), "stopping: nothing new is accepted".to_owned()] {
+        assert!(lines.iter().any(|line| line.contains(&text)), "{text} is not in {lines:#?}");
+    }
 }

@@ -7,7 +7,12 @@ use serde_json::Value;
 use crate::http::{TOOL, external};
 use crate::support::{Api, Options, StoreUnderTest, bodies, both_stores};
 
-both_stores!(what_alerts_and_dashboard_name_exists, no_label_is_a_tenant, a_repeated_scrape_asks_the_database_once);
+both_stores!(
+    what_alerts_and_dashboard_name_exists,
+    no_label_is_a_tenant,
+    effects_are_counted_by_the_state_they_come_into,
+    a_repeated_scrape_asks_the_database_once,
+);
 
 const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yml");
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/actonce.json");
@@ -73,6 +78,40 @@ async fn what_alerts_and_dashboard_name_exists(store: StoreUnderTest) {
         let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         let is_described = [*name, base].iter().any(|name| metrics.contains(&format!("# HELP {name} ")));
         assert!(is_described, "{name} has no help");
+    }
+}
+
+/// A copy of a rule would be changed in one place alone.
+#[test]
+fn the_rules_stand_in_one_place() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let pages: Vec<_> = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let pages: Vec<_> = pages.iter().filter(|path| path.extension().is_some_and(|ending| ending == "md")).collect();
+    assert!(pages.len() > 10, "{pages:?}");
+    for page in pages {
+        let text = std::fs::read_to_string(page).unwrap();
+        assert!(!text.contains("- alert:"), "{} has rules of its own", page.display());
+    }
+    assert!(RUNBOOK.contains("`deploy/prometheus/alerts.yml`") && RUNBOOK.contains("`deploy/grafana/actonce.json`"));
+}
+
+async fn effects_are_counted_by_the_state_they_come_into(store: StoreUnderTest) {
+    let server = store.server(Options::default());
+    let api = Api::of(&server, "t");
+    external(&api).await;
+    let granted = api.intent(&bodies::claiming("done", TOOL)).await.expect(201);
+    let report = bodies::succeeded(&granted);
+    api.outcome("done", &report).await.expect(200).state("completed");
+    // The same again, and something else that comes late: both leave it where it is.
+    api.outcome("done", &report).await.expect(200);
+    api.outcome("done", &bodies::unknown(&granted)).await;
+    let granted = api.intent(&bodies::claiming("doubtful", TOOL)).await.expect(201);
+    api.outcome("doubtful", &bodies::unknown(&granted)).await.expect(200);
+    let metrics = api.read("/metrics").await.expect(200).text;
+    let states = [("dispatched", 2), ("completed", 1), ("outcome_unknown", 1), ("failed", 0), ("manual_review", 0)];
+    for (state, count) in states {
+        let line = format!("actonce_effects_entered_total{{state=\"{state}\"}} {count}");
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in:\n{metrics}");
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
+use actonce::service::proof::Signed;
 use serde_json::{Value, json};
 
 use super::{look_up, open, register};
 use crate::support::adapter::{FakeAdapter, Reply, answers, secret};
 use crate::support::api::{Answer, segment};
 use crate::support::collector::Collector;
+use crate::support::server::Server;
 use crate::support::{Api, StoreUnderTest, bodies, both_stores};
 
 both_stores!(nothing_that_was_planted_is_told);
@@ -71,6 +73,8 @@ async fn taken(api: &Api, plants: &mut Plants, adapter: &FakeAdapter) {
     look_up(api, "asked", "").await;
     adapter.set(Reply::Text(plants.next("broken answer")));
     look_up(api, "asked again", "").await;
+    adapter.set(Reply::Json(answers::other("multiple")));
+    look_up(api, "in review", "").await;
 }
 
 /// Requests with planted content that are refused.
@@ -105,6 +109,58 @@ async fn refused(api: &Api, plants: &mut Plants) -> String {
     problems
 }
 
+/// THE LIST of everything that tells. What comes to tell something (a feed, messages, a report) is one line
+/// more here: its name, how it is read, and a word that has to stand in it.
+async fn told(server: &Server, api: &Api, collector: &Collector, problems: String) -> Vec<Sink> {
+    let timings = read(api, "timing ring", "/api/timing/recent", "/api/intents").await;
+    collector.until(|span| span.name == "GET /api/timing/recent").await;
+    vec![
+        sink("log", server.log(), "request_id"),
+        sink("spans", collector.bytes().concat(), "/api/intents"),
+        sink("problems", problems, "/docs/errors/operation-reused"),
+        sink("journal", journals(api).await, "effect.outcome_unknown"),
+        sink("evidence", evidence(api).await, "effect.outcome_unknown"),
+        timings,
+        read(api, "metrics", "/metrics", "actonce_directives_total").await,
+        read(api, "operator's queue", "/api/queue", "in review").await,
+        read(api, "recovery", "/api/recovery/startup", "sweep_count").await,
+        post(api, "recovery plan", "/api/recovery/plans", "tool_effect_outcome_unknown").await,
+        read(api, "inspection", "/api/effects/asked/inspection", "expected_revision").await,
+        read(api, "tool", "/api/tools/payments.refund", "adapter").await,
+    ]
+}
+
+async fn read(api: &Api, name: &'static str, path: &str, witness: &'static str) -> Sink {
+    sink(name, api.read(path).await.expect(200).text, witness)
+}
+
+async fn post(api: &Api, name: &'static str, path: &str, witness: &'static str) -> Sink {
+    sink(name, api.post(path, &json!({})).await.expect(200).text, witness)
+}
+
+/// Effects that content was planted around.
+const EFFECTS: [&str; 4] = ["taken-0", "asked", "asked again", "in review"];
+
+async fn journals(api: &Api) -> String {
+    let mut text = String::new();
+    for id in EFFECTS {
+        writeln!(text, "{}", json!(api.journal(id).await)).unwrap();
+    }
+    text
+}
+
+/// What is signed, as it reads once it is unpacked, and as it is sent.
+async fn evidence(api: &Api) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for id in EFFECTS {
+        let answer = api.read(&format!("/api/effects/{}/evidence", segment(id))).await.expect(200);
+        let signed: Signed = serde_json::from_value(answer.json).unwrap();
+        bytes.extend(answer.text.into_bytes());
+        bytes.extend(signed.unchecked_payload().unwrap());
+    }
+    bytes
+}
+
 async fn nothing_that_was_planted_is_told(store: StoreUnderTest) {
     let mut plants = Plants(Vec::new());
     let collector = Collector::start().await;
@@ -120,23 +176,7 @@ async fn nothing_that_was_planted_is_told(store: StoreUnderTest) {
     taken(&api, &mut plants, &adapter).await;
     let problems = refused(&api, &mut plants).await;
     assert!(plants.0.len() >= 50, "{} are planted", plants.0.len());
-    let timing = api.read("/api/timing/recent").await.expect(200);
-    collector.until(|span| span.name == "GET /api/timing/recent").await;
-    let mut journal = String::new();
-    for id in ["taken-0", "asked", "asked again"] {
-        writeln!(journal, "{}", json!(api.journal(id).await)).unwrap();
-    }
-    let metrics = api.read("/metrics").await.expect(200).text;
-    // One line more for each place that is added: events, messages.
-    let sinks = [
-        sink("log", server.log(), "request_id"),
-        sink("metrics", metrics, "actonce_directives_total"),
-        sink("spans", collector.bytes().concat(), "/api/intents"),
-        sink("timing ring", timing.text, "/api/intents"),
-        sink("problems", problems, "/docs/errors/operation-reused"),
-        sink("journal", journal, "effect.outcome_unknown"),
-    ];
-    for sink in &sinks {
+    for sink in told(&server, &api, &collector, problems).await {
         assert!(contains(&sink.bytes, sink.witness), "the scan of {} shows nothing", sink.name);
         for plant in &plants.0 {
             assert!(!contains(&sink.bytes, plant), "{plant} is in the {}", sink.name);

@@ -11,6 +11,7 @@ use crate::support::{Answer, Api, Options, StoreUnderTest, bodies, both_stores};
 
 both_stores!(
     phases_are_measured_and_fit_into_the_whole,
+    reads_and_writes_of_their_own_are_measured,
     the_ring_is_bounded_and_each_tenant_sees_its_own,
     the_adapter_is_a_phase,
     it_can_be_switched_off,
@@ -68,6 +69,27 @@ async fn phases_are_measured_and_fit_into_the_whole(store: StoreUnderTest) {
     assert_eq!(stranger.keys().collect::<Vec<_>>(), ["total"]);
     let metrics = api.read("/metrics").await.expect(200).text;
     assert!(metrics.contains(r#"actonce_request_phase_seconds_count{phase="commit"}"#), "{metrics}");
+}
+
+/// What goes to the store apart from the shared lanes: lists, journals, tools.
+async fn reads_and_writes_of_their_own_are_measured(store: StoreUnderTest) {
+    let server = store.server(Options::default());
+    let api = Api::of(&server, "t");
+    external(&api).await;
+    api.intent(&bodies::claiming("op", TOOL)).await.expect(201);
+    for path in ["/api/effects?limit=1", "/api/effects/op/journal", "/api/queue", "/api/tools"] {
+        let shown = server_timing(&api.read(path).await.expect(200));
+        assert!(shown.get("store_execution").is_some_and(|spent| *spent > 0.0), "{path}: {shown:?}");
+        let sum: f64 = shown.iter().filter(|(name, _)| *name != "total").map(|(_, spent)| spent).sum();
+        assert!(sum <= shown["total"] + 0.01, "{path}: {shown:?}");
+    }
+    let items = recent(&api).await;
+    let put = of_route(&items, "/api/tools/{name}");
+    assert!(put["phases"]["commit_us"].as_u64() > Some(0), "{put}");
+    for route in ["/api/effects", "/api/effects/{operation_id}/journal", "/api/tools/{name}"] {
+        let item = of_route(&items, route);
+        assert!(item["store"]["transactions"].as_u64() >= Some(1), "{item}");
+    }
 }
 
 async fn the_ring_is_bounded_and_each_tenant_sees_its_own(store: StoreUnderTest) {
