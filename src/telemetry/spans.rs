@@ -68,3 +68,34 @@ impl SpanSink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+    use crate::telemetry::trace::Sampling;
+
+    fn call() -> Finished {
+        let trace = Trace::root(Sampling::NONE);
+        Finished::Call(CallSpan { trace, method: "GET", started_us: 0, ended_us: 0, status: None, error: None })
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_and_counted_and_nobody_waits() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let (sink, mut finished) = SpanSink::new();
+        metrics::with_local_recorder(&recorder, || {
+            for _ in 0..limits::SPAN_QUEUE + 3 {
+                sink.push(call());
+            }
+        });
+        assert_eq!(finished.len(), limits::SPAN_QUEUE);
+        let told = recorder.handle().render();
+        assert!(told.contains("actonce_spans_dropped_total{reason=\"full\"} 3"), "{told}");
+        // Once there is room again it goes on.
+        finished.try_recv().unwrap();
+        sink.push(call());
+        assert_eq!(finished.len(), limits::SPAN_QUEUE);
+    }
+}

@@ -36,6 +36,7 @@ struct Shared {
 struct Waiting {
     /// Whole lines, one after the other.
     lines: Vec<u8>,
+    count: u64,
     /// The thread has some in hand.
     is_writing: bool,
 }
@@ -53,6 +54,7 @@ impl Shared {
             return;
         }
         waiting.lines.extend_from_slice(line);
+        waiting.count = waiting.count.saturating_add(1);
         drop(waiting);
         self.changed.notify_all();
     }
@@ -61,15 +63,15 @@ impl Shared {
     fn run(&self, mut out: impl Write) {
         let mut taken = Vec::new();
         loop {
-            {
+            let count = {
                 let waiting = self.changed.wait_while(self.lock(), |waiting| waiting.lines.is_empty());
                 let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
                 mem::swap(&mut waiting.lines, &mut taken);
                 waiting.is_writing = true;
-            }
+                mem::take(&mut waiting.count)
+            };
             if out.write_all(&taken).and_then(|()| out.flush()).is_err() {
-                let lines = taken.iter().filter(|byte| **byte == b'\n').count();
-                meters::log_dropped("failed", u64::try_from(lines).unwrap_or(u64::MAX));
+                meters::log_dropped("failed", count);
             }
             taken.clear();
             self.lock().is_writing = false;
@@ -165,16 +167,8 @@ mod tests {
         assert!(!shared.flush(Duration::from_millis(50)), "it waits for a bounded time");
         // Once it is read again, what was kept comes whole, and so does what is new.
         let reading = std::thread::spawn(move || {
-            let mut kept = 0;
-            for line in BufReader::new(reader).lines() {
-                let line = line.unwrap();
-                if line == "the last" {
-                    return kept;
-                }
-                assert_eq!(line.len(), 1023, "torn");
-                kept += 1;
-            }
-            panic!("the last line did not come");
+            let lines = BufReader::new(reader).lines().map(Result::unwrap).take_while(|line| line != "the last");
+            lines.inspect(|line| assert_eq!(line.len(), 1023, "torn")).count()
         });
         assert!(shared.flush(Duration::from_secs(30)));
         sink.make_writer().write_all(b"the last\n").unwrap();

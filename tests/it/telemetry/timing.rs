@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::{Value, json};
 
 use super::{look_up, open, register};
 use crate::http::{TOOL, external};
 use crate::support::adapter::{FakeAdapter, Reply, answers};
+use crate::support::collector::{Collector, hex, names};
 use crate::support::{Answer, Api, Options, StoreUnderTest, bodies, both_stores};
 
 both_stores!(
@@ -119,12 +121,16 @@ async fn the_adapter_is_a_phase(store: StoreUnderTest) {
 }
 
 async fn it_can_be_switched_off(store: StoreUnderTest) {
-    let server = store.server(Options::default().arg("--timing").arg("off"));
+    let collector = Collector::start().await;
+    let server = store.server(collector.options(Options::default().arg("--timing").arg("off")));
     let api = Api::of(&server, "t");
     external(&api).await;
     let answer = api.intent(&bodies::claiming("op", TOOL)).await.expect(201);
     assert_eq!(answer.header("server-timing"), None);
-    assert!(answer.header("traceparent").is_some(), "traces go on");
+    // Traces go on, without phases in them.
+    let own = answer.header("traceparent").and_then(|header| header.split('-').nth(2)).expect("a span").to_owned();
+    let spans = collector.until(|span| hex(&span.span_id) == own).await;
+    assert!(spans.iter().all(|span| span.kind == i32::from(SpanKind::Server)), "{:?}", names(&spans));
     let found = api.read("/api/timing/recent").await.expect(200);
     assert_eq!((found.at("/enabled"), found.at("/items")), (&json!(false), &json!([])));
     let metrics = api.read("/metrics").await.expect(200).text;
