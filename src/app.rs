@@ -389,13 +389,16 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());
+        let restarts = metrics::counter!("actonce_background_restarts_total", "loop" => name);
+        // There from the start: alerts look at its increase.
+        restarts.increment(0);
         tasks.spawn(async move {
             loop {
                 let run = begin(Arc::clone(&service), stop.clone());
                 if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
                     return;
                 }
-                metrics::counter!("actonce_background_restarts_total", "loop" => name).increment(1);
+                restarts.increment(1);
                 tracing::error!(name, "a background loop panicked and is begun again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{self, Environment, LogFormat, ServeArgs, TokenArgs};
 use crate::telemetry::log::{JsonLine, PrettyLine};
-use crate::telemetry::stderr::LogSink;
+use crate::telemetry::stderr::{FlushedAtEnd, LogSink};
 
 /// Act once, or stop.
 #[derive(Debug, Parser)]
@@ -100,8 +100,8 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Logs go to standard error. Answers what has to be flushed at the end.
-fn start_log(format: LogFormat, filter: &str) -> std::io::Result<LogSink> {
+/// Logs go to standard error. What is answered is to be kept until the end.
+fn start_log(format: LogFormat, filter: &str) -> std::io::Result<FlushedAtEnd> {
     let sink = LogSink::to_stderr()?;
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(sink.clone());
@@ -114,5 +114,5 @@ fn start_log(format: LogFormat, filter: &str) -> std::io::Result<LogSink> {
         LogFormat::Pretty => builder.event_format(PrettyLine(line.with_ansi(false))).try_init(),
     };
     drop(started);
-    Ok(sink)
+    Ok(sink.flushed_at_end())
 }

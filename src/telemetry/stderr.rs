@@ -108,9 +108,20 @@ impl LogSink {
         Ok(Self(Way::Buffered(shared)))
     }
 
-    /// Waits for a bounded time until everything is written.
-    pub fn flush(&self) {
-        if let Way::Buffered(shared) = &self.0 {
+    /// Waits for what is still to be written when it is dropped, also by a panic.
+    #[must_use]
+    pub fn flushed_at_end(&self) -> FlushedAtEnd {
+        FlushedAtEnd(self.clone())
+    }
+}
+
+/// Waits for a bounded time until everything is written.
+#[derive(Debug)]
+pub struct FlushedAtEnd(LogSink);
+
+impl Drop for FlushedAtEnd {
+    fn drop(&mut self) {
+        if let Way::Buffered(shared) = &self.0.0 {
             shared.flush(Duration::from_secs(limits::LOG_FLUSH_SECONDS));
         }
     }
@@ -183,7 +194,9 @@ mod tests {
         for number in 0..50 {
             writeln!(sink.make_writer(), "{number}").unwrap();
         }
-        sink.flush();
+        drop(sink.flushed_at_end());
+        let Way::Buffered(shared) = &sink.0 else { panic!("it is buffered") };
+        assert!(shared.lock().lines.is_empty());
         let numbers: Vec<String> = BufReader::new(reader).lines().take(50).map(|line| line.unwrap()).collect();
         assert_eq!(numbers, (0..50).map(|number| number.to_string()).collect::<Vec<_>>());
     }
