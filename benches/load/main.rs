@@ -6,6 +6,8 @@
 mod ceiling;
 mod client;
 mod drive;
+mod flat;
+mod many;
 mod procs;
 #[path = "../plain/rows.rs"]
 mod rows;
@@ -39,6 +41,10 @@ enum Commands {
     Run(run::RunArgs),
     /// What measuring the phases of requests costs.
     Timing(timing::TimingArgs),
+    /// An empty database beside a full one.
+    Flat(flat::FlatArgs),
+    /// Many connections, replicas, overload.
+    Many(many::ManyArgs),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -85,6 +91,8 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Commands::Drive(args) => runtime.block_on(drive_one(args)),
         Commands::Run(args) => runtime.block_on(run::run(args)),
         Commands::Timing(args) => runtime.block_on(timing::run(args)),
+        Commands::Flat(args) => runtime.block_on(flat::run(args)),
+        Commands::Many(args) => runtime.block_on(many::run(args)),
     }
 }
 

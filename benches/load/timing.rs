@@ -3,13 +3,12 @@
 //! A difference that is smaller than what one and the same server varies by from round to round is none.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::drive::{Kind, Plan, drive};
-use super::procs::{Server, cpu};
-use super::run::{Error, SECRET, register, tokens};
+use super::procs::{Server, serve};
+use super::run::{Error, register, tokens};
 use super::workload::Workload;
 
 #[derive(Debug, clap::Args)]
@@ -37,10 +36,8 @@ pub(crate) struct TimingArgs {
 /// Runs the alternation and prints its table.
 pub(crate) async fn run(args: TimingArgs) -> Result<(), Error> {
     let start = |timing: &str| {
-        let mut command = Command::new(&args.actonce);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--timing", timing, "--data-dir"]);
-        command.arg(args.directory.join(timing)).env("ACTONCE_JWT_HS256_SECRET", SECRET);
-        command.env("ACTONCE_DATA_KEY", "07".repeat(32)).env_remove("DATABASE_URL");
+        let mut command = serve(&args.actonce, &args.directory.join(timing), None);
+        command.args(["--timing", timing]);
         Server::start(command)
     };
     let servers = [start("off")?, start("on")?];
@@ -81,9 +78,9 @@ async fn measure(args: &TimingArgs, server: &Server, workload: &Arc<Workload>) -
         settled: 0,
     };
     let whole = plan.time.as_secs_f64() + plan.warm_up.as_secs_f64();
-    let before = cpu(server.pid());
+    let before = server.cpu();
     let outcome = drive(plan, Arc::clone(workload)).await;
-    (cpu(server.pid()) - before) * 1e6 / (outcome.rate() * whole).max(1.0)
+    (server.cpu() - before) * 1e6 / (outcome.rate() * whole).max(1.0)
 }
 
 fn spread(values: &[f64]) -> (f64, f64, f64) {
