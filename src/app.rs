@@ -24,6 +24,7 @@ use crate::http::state::{Bounds, Shared};
 use crate::limits;
 use crate::outbound::OutboundAdapters;
 use crate::outbound::client::Outbound;
+use crate::outbound::otlp::Exporter;
 use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
 use crate::service::proof::Signer;
@@ -35,6 +36,9 @@ use crate::store::aliases::{AliasKeyMark, KeysRegistered};
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
 use crate::store::{Backend, Store};
 use crate::support::service_principal;
+use crate::telemetry::spans::SpanSink;
+use crate::telemetry::trace::Sampling;
+use crate::telemetry::{Telemetry, meters};
 
 /// The embedded database's file in the data directory.
 pub const SQLITE_FILE: &str = "actonce.db";
@@ -55,6 +59,9 @@ pub enum AppError {
     /// The client for outgoing requests.
     #[error("{0}")]
     Outbound(#[from] crate::outbound::client::ClientError),
+    /// The trace collector.
+    #[error("{0}")]
+    Otlp(#[from] crate::outbound::otlp::OtlpError),
     /// The socket.
     #[error("can't listen on {address}: {source}")]
     Listen {
@@ -119,7 +126,9 @@ fn recorder() -> Result<PrometheusHandle, AppError> {
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?;
         let batch = metrics_exporter_prometheus::Matcher::Full("actonce_commit_batch_size".to_owned());
         let sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
-        builder.set_buckets_for_metric(batch, &sizes).ok()?.install_recorder().ok()
+        let handle = builder.set_buckets_for_metric(batch, &sizes).ok()?.install_recorder().ok()?;
+        meters::install();
+        Some(handle)
     });
     handle.clone().ok_or(AppError::Internal("the metrics recorder can't be installed"))
 }
@@ -140,7 +149,10 @@ impl App {
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
-        let service = service(config, engine, principal.clone(), &tasks, &stopping).await?;
+        let telemetry = telemetry(config, &engine, &tasks, &background)?;
+        let parts =
+            Surroundings { principal: principal.clone(), tasks: &tasks, stopping: &stopping, telemetry: &telemetry };
+        let service = service(config, engine, parts).await?;
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
         for lane in loops {
             let (failed, stopping, background) = (Arc::clone(&failed), stopping.clone(), background.clone());
@@ -168,6 +180,8 @@ impl App {
         let state = Arc::new(Shared {
             service: Arc::clone(&service),
             auth,
+            telemetry,
+            routes: http::route_meters(&config.base_path),
             metrics,
             bounds: Bounds { request_timeout: config.request_timeout, max_in_flight: config.max_in_flight },
             in_flight: AtomicUsize::new(0),
@@ -254,19 +268,41 @@ impl App {
     }
 }
 
+/// What one process collects about itself, and the task that sends it to a collector where there is one.
+fn telemetry(
+    config: &Config,
+    engine: &Arc<Engine>,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<Arc<Telemetry>, AppError> {
+    let (settings, clock) = (&config.telemetry, Arc::clone(engine));
+    let telemetry = Telemetry::new(settings.timing, Box::new(move || clock.clock().now().micros()));
+    let Some(endpoint) = &settings.otlp_endpoint else { return Ok(Arc::new(telemetry)) };
+    let (sink, finished) = SpanSink::new();
+    tasks.spawn(Exporter::new(endpoint, finished)?.run(background.clone()));
+    Ok(Arc::new(telemetry.recording(sink, Sampling { percent: settings.otlp_sample_percent })))
+}
+
+/// What the use cases live in.
+struct Surroundings<'a> {
+    principal: Name,
+    tasks: &'a TaskTracker,
+    stopping: &'a CancellationToken,
+    telemetry: &'a Arc<Telemetry>,
+}
+
 /// The use cases with everything that they are made with.
 async fn service(
     config: &Config,
     engine: Arc<Engine>,
-    principal: Name,
-    tasks: &TaskTracker,
-    stopping: &CancellationToken,
+    surroundings: Surroundings<'_>,
 ) -> Result<Arc<Service>, AppError> {
+    let Surroundings { principal, tasks, stopping, telemetry } = surroundings;
     let keyring = keyring(config);
     register_keys(engine.store().as_ref(), config, keyring.as_ref()).await?;
     let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
     let secrets = Arc::new(tool_secrets(config, &engine, &sealer));
-    let outbound = Outbound::new(config.adapters.clone())?;
+    let outbound = Outbound::new(config.adapters.clone())?.observed_by(Arc::clone(telemetry));
     let adapters = OutboundAdapters::new(outbound, Arc::<ToolSecrets>::clone(&secrets), Arc::<Engine>::clone(&engine));
     Ok(Arc::new(Service::new(Parts {
         engine,
@@ -353,13 +389,16 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());
+        let restarts = metrics::counter!("actonce_background_restarts_total", "loop" => name);
+        // There from the start: alerts look at its increase.
+        restarts.increment(0);
         tasks.spawn(async move {
             loop {
                 let run = begin(Arc::clone(&service), stop.clone());
                 if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
                     return;
                 }
-                metrics::counter!("actonce_background_restarts_total", "loop" => name).increment(1);
+                restarts.increment(1);
                 tracing::error!(name, "a background loop panicked and is begun again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

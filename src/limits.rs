@@ -272,3 +272,23 @@ pub const BYPASS_WAIT_SECONDS: u64 = 20;
 pub const BYPASS_BODY_SECONDS: u64 = 600;
 /// Longest silence of who sends an export or reads a report.
 pub const BYPASS_SILENCE_SECONDS: u64 = 30;
+/// Timings that one process keeps of each tenant.
+pub const TIMING_RING: usize = 64;
+/// Tenants of whom one process keeps timings; one more takes the place of the one that was silent for longest.
+pub const TIMING_TENANTS: usize = 256;
+/// Finished requests and calls that wait for the trace collector; more are dropped and counted.
+pub const SPAN_QUEUE: usize = 4_096;
+/// Finished requests and calls that go to the collector at once.
+pub const SPAN_BATCH: usize = 512;
+/// How long the collector may take for one batch, repeats included.
+pub const SPAN_EXPORT_SECONDS: u64 = 5;
+/// How long a stop waits for spans that are still to be sent.
+pub const SPAN_FLUSH_SECONDS: u64 = 3;
+/// Bytes of log lines that wait for the reader of standard error; more are dropped and counted.
+pub const LOG_BUFFER_BYTES: usize = 1024 * 1024;
+/// How long the end of the process waits for that reader.
+pub const LOG_FLUSH_SECONDS: u64 = 1;
+/// How long what metrics show of the database may be old.
+pub const METRICS_FRESH_SECONDS: u64 = 3;
+/// How long the database may take for it.
+pub const METRICS_WAIT_SECONDS: u64 = 2;

@@ -12,6 +12,7 @@ mod procs;
 #[path = "../plain/rows.rs"]
 mod rows;
 mod run;
+mod timing;
 mod workload;
 
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ enum Commands {
     Drive(DriveArgs),
     /// Start everything, measure everything, print one table.
     Run(run::RunArgs),
+    /// What measuring the phases of requests costs.
+    Timing(timing::TimingArgs),
     /// An empty database beside a full one.
     Flat(flat::FlatArgs),
     /// Many connections, replicas, overload.
@@ -87,6 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     match cli.command {
         Commands::Drive(args) => runtime.block_on(drive_one(args)),
         Commands::Run(args) => runtime.block_on(run::run(args)),
+        Commands::Timing(args) => runtime.block_on(timing::run(args)),
         Commands::Flat(args) => runtime.block_on(flat::run(args)),
         Commands::Many(args) => runtime.block_on(many::run(args)),
     }

@@ -18,7 +18,7 @@ use crate::drive::{Kind, Outcome, Plan, drive};
 use crate::procs::{SECRET, Server, cpu_with_children, serve};
 use crate::workload::Workload;
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// `load run`.
 #[derive(Debug, clap::Args)]
@@ -128,7 +128,6 @@ struct Session {
 }
 
 /// Runs the session and prints its table.
-#[expect(clippy::too_many_lines, reason = "one session from top to bottom, in the order in which it is measured")]
 pub(crate) async fn run(args: RunArgs) -> Result<(), Error> {
     let pool = PgPool::connect(&args.database_url).await?;
     for name in ["bench_service", "bench_plain", "bench_raw"] {

@@ -15,6 +15,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Environment, LogFormat, ServeArgs, TokenArgs};
+use crate::telemetry::log::{JsonLine, PrettyLine};
+use crate::telemetry::stderr::{FlushedAtEnd, LogSink};
 
 /// Act once, or stop.
 #[derive(Debug, Parser)]
@@ -98,13 +100,19 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Logs go to standard error.
-fn start_log(format: LogFormat, filter: &str) {
+/// Logs go to standard error. What is answered is to be kept until the end.
+fn start_log(format: LogFormat, filter: &str) -> std::io::Result<FlushedAtEnd> {
+    let sink = LogSink::to_stderr()?;
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(sink.clone());
+    let line = tracing_subscriber::fmt::format();
     let started = match format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Pretty => builder.with_ansi(false).try_init(),
+        LogFormat::Json => {
+            let fields = tracing_subscriber::fmt::format::JsonFields::new();
+            builder.fmt_fields(fields).event_format(JsonLine(line.json().flatten_event(true))).try_init()
+        }
+        LogFormat::Pretty => builder.event_format(PrettyLine(line.with_ansi(false))).try_init(),
     };
     drop(started);
+    Ok(sink.flushed_at_end())
 }

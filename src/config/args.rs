@@ -78,6 +78,15 @@ pub struct ServeArgs {
     /// Most connections to Postgres [default: 10]
     #[arg(long, env = "ACTONCE_POSTGRES_CONNECTIONS", value_name = "COUNT")]
     pub postgres_connections: Option<String>,
+    /// Measure the phases of requests, on or off [default: on]
+    #[arg(long, env = "ACTONCE_TIMING", value_name = "ON|OFF")]
+    pub timing: Option<String>,
+    /// Collector that traces are sent to (OTLP over HTTP), such as `http://127.0.0.1:4318` [default: none]
+    #[arg(long, env = "ACTONCE_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// Share of the traces beginning here that is sent; a caller's own trace follows its flag [default: 100]
+    #[arg(long, env = "ACTONCE_OTLP_SAMPLE_PERCENT", value_name = "PERCENT")]
+    pub otlp_sample_percent: Option<String>,
     /// Keys and claims of tokens.
     #[command(flatten)]
     pub auth: AuthArgs,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{AdHocTools, AdapterPolicy, Config, LogFormat, Secret, values};
+use super::{AdHocTools, AdapterPolicy, Config, LogFormat, Secret, TelemetrySettings, values};
 use crate::auth::{Algorithm, KeySetSettings, KeySetSource};
 
 /// The configuration without its secrets.
@@ -27,6 +27,7 @@ pub struct Description {
     drain_seconds: u64,
     max_in_flight: usize,
     postgres_connections: u32,
+    telemetry: TelemetrySettings,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,6 +84,7 @@ impl Config {
             drain_seconds: self.drain.as_secs(),
             max_in_flight: self.max_in_flight,
             postgres_connections: self.postgres_connections,
+            telemetry: self.telemetry.clone(),
         }
     }
 

@@ -9,6 +9,7 @@ mod keys;
 mod named;
 mod secret;
 mod secrets;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 pub mod token;
@@ -27,6 +28,7 @@ pub use self::describe::Description;
 pub use self::named::{NamedSecrets, SecretKey};
 pub use self::secret::{HIDDEN, Secret};
 pub use self::secrets::AliasKey;
+pub use self::telemetry::TelemetrySettings;
 pub use self::values::Network;
 
 use self::file::{Problems, Section};
@@ -142,6 +144,8 @@ pub struct Config {
     pub max_in_flight: usize,
     /// Most connections to Postgres.
     pub postgres_connections: u32,
+    /// What the service tells about itself.
+    pub telemetry: TelemetrySettings,
 }
 
 impl Config {
@@ -216,6 +220,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
     let basics = Basics::read(args, &mut file, dev, problems);
     let tuning = Tuning::read(args, &mut file, problems);
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
+    let telemetry = telemetry::telemetry(args, &mut file, problems);
     let named_secrets = named::named(args, &mut file, problems);
     let data_key = secrets::data_key(args, environment, &mut file, problems);
     let alias_keys = secrets::aliases(environment, &mut file, problems);
@@ -253,6 +258,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
         drain: tuning.drain,
         max_in_flight: tuning.max_in_flight,
         postgres_connections: tuning.postgres_connections,
+        telemetry,
     })
 }
 

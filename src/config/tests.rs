@@ -75,6 +75,8 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(config.data_dir, Path::new("./actonce-data"));
     assert_eq!((config.base_path.as_str(), config.log.as_str()), ("", "info"));
     assert_eq!(config.log_format, LogFormat::Json);
+    let telemetry = &config.telemetry;
+    assert_eq!((telemetry.timing, &telemetry.otlp_endpoint, telemetry.otlp_sample_percent), (true, &None, 100));
     assert_eq!((config.request_timeout.as_secs(), config.drain.as_secs()), (30, 20));
     assert_eq!((config.max_in_flight, config.postgres_connections), (20_000, 10));
     assert_eq!(config.auth.claims, auth::ClaimRules::new("actonce", "actonce"));
@@ -93,6 +95,7 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
         "database_url = 'postgres://me:hunter2@db/actonce'\ndata_key_file = ''\nevidence_key_file = ''\ncheckpoint_seconds = 12\nad_hoc_tools = ['a,b', 'c']",
         "adapter_allow_http = true\nadapter_allow_networks = '127.0.0.0/8, fd00::/8'\nrequest_timeout_seconds = 5",
         "secrets_dir = ''\ndrain_seconds = '6'\nmax_in_flight = 7\npostgres_connections = 8\nalias_keys = []",
+        "timing = 'off'\notlp_endpoint = 'http://127.0.0.1:4318'\notlp_sample_percent = 12",
         &format!("data_key = '{DATA_KEY}'"),
         "[auth]\nissuer = 'i'\naudience = 'a'\ntenant_claim = 'org'\nscopes_claim = 'scp'\nleeway_seconds = 9",
         "[auth.jwks]\nurl = 'https://issuer.example/jwks.json'\nfile = ''\nrefresh_seconds = 10",
@@ -118,6 +121,9 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
     let config = load_file(&content, &[]);
     let config = config.unwrap();
     assert_eq!((config.base_path.as_str(), config.log.as_str()), ("/actonce", "warn"));
+    let telemetry = &config.telemetry;
+    assert_eq!((telemetry.timing, telemetry.otlp_sample_percent), (false, 12));
+    assert_eq!(telemetry.otlp_endpoint.as_deref(), Some("http://127.0.0.1:4318"));
     assert!(config.ad_hoc_tools.allows(&Tenant::new("a,b").unwrap()));
     assert!(!config.ad_hoc_tools.allows(&Tenant::new("a").unwrap()));
     assert_eq!(config.adapters.allow_networks.len(), 2);

@@ -11,6 +11,8 @@ use crate::domain::ids::EffectKey;
 use crate::domain::record::Record;
 use crate::limits;
 use crate::store::{ChangeSet, Committed, Corruption, Store, StoreError};
+use crate::telemetry::meters::{self, Read};
+use crate::telemetry::probe::{self, BatchTimes};
 
 /// Why a commit or a load has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -28,8 +30,11 @@ pub enum LaneError {
 
 struct CommitJob {
     change: ChangeSet,
-    reply: oneshot::Sender<Result<Committed, LaneError>>,
+    reply: oneshot::Sender<CommitReply>,
 }
+
+/// What became of a change, and what the batch cost that it was in.
+type CommitReply = (Result<Committed, LaneError>, Option<BatchTimes>);
 
 /// The lane of commits.
 #[derive(Debug, Clone)]
@@ -56,11 +61,16 @@ impl CommitLane {
     /// See [`LaneError`]. After [`LaneError::Store`] nobody knows whether the change was written.
     pub async fn commit(&self, change: ChangeSet) -> Result<Committed, LaneError> {
         let (reply, answer) = oneshot::channel();
+        let (sent, bound) = (probe::sent(), change.bound_bytes());
         self.jobs.try_send(CommitJob { change, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => LaneError::Full,
             mpsc::error::TrySendError::Closed(_) => LaneError::Stopped,
         })?;
-        answer.await.map_err(|_| LaneError::Stopped)?
+        let (committed, times) = answer.await.map_err(|_| LaneError::Stopped)?;
+        if let Some(times) = times {
+            probe::waited_for(sent, &times, bound);
+        }
+        committed
     }
 }
 
@@ -80,25 +90,19 @@ async fn run_commits(store: Arc<dyn Store>, mut queue: mpsc::Receiver<CommitJob>
                 overtaken.push(job.reply);
             }
         }
-        metrics::histogram!("actonce_commit_batch_size").record(precise(changes.len()));
-        let answers = commit_all(store.as_ref(), &changes).await;
+        let (answers, times) = probe::batch(changes.len(), commit_all(store.as_ref(), &changes)).await;
+        meters::committed(changes.len(), times.took());
         for (reply, answer) in replies.into_iter().zip(answers) {
             // A caller that went away is told nothing; what is durable stays so.
-            drop(reply.send(answer));
+            drop(reply.send((answer, Some(times))));
         }
         for reply in overtaken {
-            drop(reply.send(Ok(Committed::Lost)));
+            drop(reply.send((Ok(Committed::Lost), None)));
         }
     }
 }
 
-/// A count as a metric value.
-fn precise(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::MAX, f64::from)
-}
-
 async fn commit_all(store: &dyn Store, changes: &[ChangeSet]) -> Vec<Result<Committed, LaneError>> {
-    let started = std::time::Instant::now();
     let mut result = store.commit(changes).await;
     if result.as_ref().is_err_and(StoreError::is_broken_connection) {
         // A pooled connection that had died. The change may have been written all the same; the
@@ -106,7 +110,6 @@ async fn commit_all(store: &dyn Store, changes: &[ChangeSet]) -> Vec<Result<Comm
         tracing::warn!("a commit met a broken connection and is tried once more");
         result = store.commit(changes).await;
     }
-    metrics::histogram!("actonce_commit_seconds").record(started.elapsed().as_secs_f64());
     match result {
         Ok(done) => done.into_iter().map(Ok).collect(),
         Err(StoreError::Rejected(_)) if changes.len() > 1 => {
@@ -148,6 +151,9 @@ pub trait BatchRead: Send + Sync + 'static {
     /// The answer for one key.
     type Answer: Send + 'static;
 
+    /// What it is, for its metric.
+    const READ: Read;
+
     /// One answer per key, in order.
     async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<Self::Answer>>;
 }
@@ -159,6 +165,7 @@ pub enum Records {}
 #[async_trait]
 impl BatchRead for Records {
     type Answer = Loaded;
+    const READ: Read = Read::Records;
 
     async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<Loaded>> {
         store.load(keys).await
@@ -172,6 +179,7 @@ pub enum Revisions {}
 #[async_trait]
 impl BatchRead for Revisions {
     type Answer = u32;
+    const READ: Read = Read::Revisions;
 
     async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<u32>> {
         store.revisions(keys).await
@@ -180,7 +188,7 @@ impl BatchRead for Revisions {
 
 struct ReadJob<R: BatchRead> {
     key: EffectKey,
-    reply: oneshot::Sender<Result<R::Answer, LaneError>>,
+    reply: oneshot::Sender<(Result<R::Answer, LaneError>, BatchTimes)>,
 }
 
 /// A lane of reads.
@@ -209,11 +217,14 @@ impl<R: BatchRead> ReadLane<R> {
     /// See [`LaneError`].
     pub async fn read(&self, key: EffectKey) -> Result<R::Answer, LaneError> {
         let (reply, answer) = oneshot::channel();
+        let sent = probe::sent();
         self.jobs.try_send(ReadJob { key, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => LaneError::Full,
             mpsc::error::TrySendError::Closed(_) => LaneError::Stopped,
         })?;
-        answer.await.map_err(|_| LaneError::Stopped)?
+        let (found, times) = answer.await.map_err(|_| LaneError::Stopped)?;
+        probe::waited_for(sent, &times, 0);
+        found
     }
 }
 
@@ -224,20 +235,25 @@ async fn run_reads<R: BatchRead>(store: Arc<dyn Store>, queue: Arc<Mutex<mpsc::R
             return;
         }
         let keys: Vec<EffectKey> = jobs.iter().map(|job| job.key.clone()).collect();
-        let mut result = R::read(store.as_ref(), &keys).await;
-        if result.as_ref().is_err_and(StoreError::is_broken_connection) {
-            result = R::read(store.as_ref(), &keys).await;
-        }
+        let reading = async {
+            let mut result = R::read(store.as_ref(), &keys).await;
+            if result.as_ref().is_err_and(StoreError::is_broken_connection) {
+                result = R::read(store.as_ref(), &keys).await;
+            }
+            result
+        };
+        let (result, times) = probe::batch(keys.len(), reading).await;
+        meters::have_read(R::READ, times.took());
         match result {
             Ok(found) => {
                 for (job, answer) in jobs.drain(..).zip(found) {
-                    drop(job.reply.send(Ok(answer)));
+                    drop(job.reply.send((Ok(answer), times)));
                 }
             }
             Err(error) => {
                 let error = LaneError::Store(Arc::new(error));
                 for job in jobs.drain(..) {
-                    drop(job.reply.send(Err(error.clone())));
+                    drop(job.reply.send((Err(error.clone()), times)));
                 }
             }
         }

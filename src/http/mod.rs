@@ -21,6 +21,8 @@ use utoipa_swagger_ui::SwaggerUi;
 use problem::{Problem, ProblemType};
 use state::AppState;
 
+use crate::telemetry::meters::Routes;
+
 fn documented() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(openapi::Document::openapi())
         .routes(routes!(api::intents::record_intent))
@@ -71,6 +73,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::quarantine::list_quarantine))
         .routes(routes!(api::quarantine::read_quarantined, api::quarantine::discard_quarantined))
         .routes(routes!(api::quarantine::attach_quarantined))
+        .routes(routes!(api::timing::read_recent_timings))
         .routes(routes!(api::meta::livez))
         .routes(routes!(api::meta::readyz))
         .routes(routes!(api::meta::metrics))
@@ -81,6 +84,13 @@ fn documented() -> OpenApiRouter<AppState> {
 #[must_use]
 pub fn document() -> utoipa::openapi::OpenApi {
     documented().to_openapi()
+}
+
+/// The meters of all documented routes, which stand under the base path as well.
+#[must_use]
+pub fn route_meters(base: &str) -> Routes {
+    let paths: Vec<String> = document().paths.paths.into_keys().collect();
+    Routes::new(paths.into_iter().flat_map(|path| [(path.clone(), path.clone()), (format!("{base}{path}"), path)]))
 }
 
 /// All routes. Those of the API also stand under the configured base path.

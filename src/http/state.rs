@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Authenticator;
 use crate::service::Service;
+use crate::telemetry::Telemetry;
+use crate::telemetry::meters::Routes;
 
 /// Bounds of one process that come from the configuration.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +30,10 @@ pub struct Shared {
     pub service: Arc<Service>,
     /// Verifies tokens.
     pub auth: Arc<Authenticator>,
+    /// Traces and timings.
+    pub telemetry: Arc<Telemetry>,
+    /// The meters of the routes: see [`crate::http::route_meters`].
+    pub routes: Routes,
     /// Renders metrics.
     pub metrics: PrometheusHandle,
     /// Bounds.

@@ -10,6 +10,7 @@ pub mod dry_run;
 pub mod effects;
 pub mod error;
 pub mod evidence;
+mod gauges;
 pub mod grants;
 pub mod inbound;
 pub mod journal;
@@ -41,6 +42,7 @@ use crate::domain::ids::Name;
 use crate::engine::Engine;
 use aliases::Keyring;
 use asking::Asks;
+use gauges::Gauges;
 use keys::DataKey;
 use ports::Adapters;
 
@@ -69,6 +71,7 @@ pub struct Service {
     bypass: bypass::Reports,
     /// Doubts are to be woken.
     doubt_wake: tokio::sync::Notify,
+    gauges: Gauges,
 }
 
 /// What the use cases are made with.
@@ -112,6 +115,7 @@ impl Service {
             startup: recovery::startup::Board::default(),
             inbound: Inbound::default(),
             doubt_wake: tokio::sync::Notify::new(),
+            gauges: Gauges::default(),
             sealer,
             principal,
             tasks,

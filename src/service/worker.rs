@@ -36,7 +36,10 @@ impl Service {
         let mut stuck = HashSet::new();
         loop {
             let pause = match self.sweep(&mut stuck).await {
-                Ok(pause) => pause,
+                Ok(pause) => {
+                    self.gauges.swept();
+                    pause
+                }
                 Err(error) => {
                     tracing::warn!(error = %error, "the sweep failed and is tried again");
                     SWEEP_MAX

@@ -15,6 +15,7 @@ pub mod error;
 pub mod migrate;
 pub mod open;
 pub mod operators;
+pub mod pools;
 pub mod postgres;
 pub mod profiles;
 pub mod receipts;
@@ -38,6 +39,7 @@ pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal
 pub use checkpoints::CheckpointStore;
 pub use error::{Corruption, StoreError};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
+pub use pools::{PoolStore, PoolUse};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
@@ -202,6 +204,7 @@ pub trait Store:
     + ProfileStore
     + CheckpointStore
     + BypassStore
+    + PoolStore
     + Send
     + Sync
     + std::fmt::Debug

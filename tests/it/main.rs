@@ -16,3 +16,4 @@ mod scenarios;
 mod smoke;
 mod store;
 mod support;
+mod telemetry;

@@ -51,26 +51,10 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
 
 /// Metrics in Prometheus text form. No label carries a tenant or an id of one.
 #[utoipa::path(get, path = "/metrics", tag = "service", operation_id = "metrics", security(()),
-    responses(
-        (status = 200, description = "Metrics", body = String, content_type = "text/plain"),
-        (status = 503, response = crate::http::openapi::Problem503),
-    ))]
-pub async fn metrics(State(state): State<AppState>) -> Result<Response, Problem> {
-    let engine = state.service.engine();
-    let now = engine.clock().now();
-    let states = engine.store().open_states().await.map_err(crate::service::ServiceError::from)?;
-    for state in crate::domain::state::State::ALL.into_iter().filter(|state| !state.is_terminal()) {
-        let found = states.iter().find(|(found, _, _)| *found == state);
-        let count = found.map_or(0, |(_, count, _)| u32::try_from(*count).unwrap_or(u32::MAX));
-        let age = found.map_or(0.0, |(_, _, oldest)| {
-            Duration::from_micros(u64::try_from(now.since(*oldest)).unwrap_or(0)).as_secs_f64()
-        });
-        metrics::gauge!("actonce_effects_open", "state" => state.as_str()).set(f64::from(count));
-        metrics::gauge!("effects_unresolved_age_seconds", "state" => state.as_str()).set(age);
-    }
-    let waiters = u32::try_from(engine.waiters().count()).unwrap_or(u32::MAX);
-    metrics::gauge!("actonce_waiters").set(f64::from(waiters));
-    Ok(text(state.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"))
+    responses((status = 200, description = "Metrics", body = String, content_type = "text/plain")))]
+pub async fn metrics(State(state): State<AppState>) -> Response {
+    state.service.refresh_gauges().await;
+    text(state.metrics.render(), "text/plain; version=0.0.4; charset=utf-8")
 }
 
 /// This document.

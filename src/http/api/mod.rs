@@ -21,4 +21,5 @@ pub mod reconciliations;
 pub mod recovery;
 pub mod resolutions;
 pub mod sources;
+pub mod timing;
 pub mod tools;

@@ -16,6 +16,7 @@ mod doubts;
 mod elapsed;
 mod operators;
 mod plan;
+mod pools;
 mod profiles;
 mod query;
 mod receipts;

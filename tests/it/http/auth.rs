@@ -210,6 +210,7 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("POST", "/api/quarantine/{id}/attach", resolve, &attached).body(attach),
         on("DELETE", "/api/quarantine/{id}", resolve, &discarded).body(json!({ "reason": "because" })).answers(204),
         on("GET", "/api/openapi.json", None, ""),
+        on("GET", "/api/timing/recent", Some(Scope::TimingRead), ""),
         on("GET", "/livez", None, ""),
         on("GET", "/readyz", None, ""),
         on("GET", "/metrics", None, ""),
