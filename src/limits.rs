@@ -85,6 +85,8 @@ pub const APPROVALS_MAX: u32 = 16;
 pub const TOOL_BYTES: usize = 128 * 1024;
 /// Most changes in one commit.
 pub const COMMIT_CHANGES: usize = 256;
+/// Changes that must wait before a commit starts beside one that is under way.
+pub const COMMIT_BESIDE: usize = 32;
 /// Most changes that may queue for a commit; more are refused with `capacity`.
 pub const COMMIT_QUEUE: usize = 8_192;
 /// Times a command is decided again after a lost compare-and-set.

@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod commits;
 mod elapsed;
 pub mod encode;
 pub mod fresh;
@@ -28,8 +29,9 @@ use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
 use crate::telemetry::phase::Phase;
 use crate::telemetry::{meters, probe};
-use batch::{CommitLane, LaneError, ReadLane, Records, Revisions};
+use batch::{LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
+use commits::CommitLane;
 use fresh::{Fresh, Seals};
 use sessions::Sessions;
 use tools::Tools;

@@ -221,6 +221,11 @@ pub trait Store:
     /// effect and batch.
     async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>>;
 
+    /// How many commits may be under way at once; more would wait for each other.
+    fn commits_at_once(&self) -> usize {
+        1
+    }
+
     /// Loads records, one answer per key in order. A row that can't be read back is that key's
     /// answer alone.
     async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>>;

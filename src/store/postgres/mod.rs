@@ -42,10 +42,14 @@ use crate::telemetry::probe;
 /// How long a caller waits for a connection before the store counts as unavailable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Connections that commit. With two, the database works on one batch while another one is flushed; more would
+/// only split the batches.
+const COMMITS_AT_ONCE: usize = 2;
+
 /// A Postgres database.
 #[derive(Debug)]
 pub struct PostgresStore {
-    /// One connection that commits; a second would only split the batches.
+    /// The connections that commit, and nothing else.
     writer: PgPool,
     /// Reads and everything that is not hot.
     readers: PgPool,
@@ -97,7 +101,7 @@ impl PostgresStore {
         } else {
             migrate::check_postgres(&readers).await?;
         }
-        let writer = pool(1).connect_with(options).await?;
+        let writer = pool(u32::try_from(COMMITS_AT_ONCE).unwrap_or(1)).connect_with(options).await?;
         Ok(Self { writer, readers })
     }
 
@@ -125,6 +129,10 @@ impl Store for PostgresStore {
         let done = commit::commit(&self.writer, batch).await;
         probe::committed(began);
         done
+    }
+
+    fn commits_at_once(&self) -> usize {
+        COMMITS_AT_ONCE
     }
 
     async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>> {
