@@ -54,7 +54,10 @@ impl FromRequestParts<AppState> for Caller {
             _ => return Err(missing()),
         };
         match state.auth.authenticate(token).await {
-            Ok(principal) => Ok(Self(principal)),
+            Ok(principal) => {
+                state.rates.admit(&principal, 1)?;
+                Ok(Self(principal))
+            }
             Err(error) => {
                 metrics::counter!("actonce_authentication_failures_total").increment(1);
                 Err(Problem::from(&error))
