@@ -2,6 +2,7 @@
 
 mod config;
 mod demo;
+mod doctor;
 mod evidence;
 mod health;
 mod journal;
@@ -32,6 +33,8 @@ enum Command {
     /// Look at the configuration.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Check configuration, database, keys and adapters; exit 0 all well, 1 warnings, 2 failures.
+    Doctor(Box<doctor::DoctorArgs>),
     /// Bring the database to this version's schema, and stop.
     Migrate(migrate::MigrateArgs),
     /// Print one token, signed with a local key.
@@ -64,6 +67,7 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command, &Flags::of(&matches)),
+        Command::Doctor(args) => block_on(doctor::run(&args, &Flags::of(&matches))),
         Command::Migrate(args) => block_on(migrate::run(&args)),
         Command::Token(args) => match token::run(&args, &Environment::from_process()) {
             Ok(token) => print(&token),

@@ -3,6 +3,7 @@
 
 mod architecture;
 mod config;
+mod doctor;
 mod elapsed;
 mod http;
 mod journal;
