@@ -4,6 +4,7 @@
 mod architecture;
 mod config;
 mod doctor;
+mod documents;
 mod elapsed;
 mod http;
 mod journal;
