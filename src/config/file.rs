@@ -46,6 +46,13 @@ impl Problems {
         self.given.remove(name);
     }
 
+    /// The same, where this one was given at all.
+    pub(super) fn outranks(&mut self, other: Option<&Given>) {
+        if let Some(other) = other {
+            self.outranked(&other.name);
+        }
+    }
+
     pub(super) fn given(&self, name: &str) -> Option<&GivenAt> {
         self.given.get(name)
     }

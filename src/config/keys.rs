@@ -142,11 +142,11 @@ fn key_set_source(args: &AuthArgs, file: &mut Section, problems: &mut Problems) 
         }
         // One of them in an argument outranks the other in the file.
         (Some(url), path) if path.as_ref().is_none_or(|path| path.in_file) => {
-            path.iter().for_each(|path| problems.outranked(&path.name));
+            problems.outranks(path.as_ref());
             Found::given(url.parse(problems, |text| KeySetSource::url(text, allow_http)))
         }
         (url, Some(path)) => {
-            url.iter().for_each(|url| problems.outranked(&url.name));
+            problems.outranks(url.as_ref());
             Found::Good(KeySetSource::File(PathBuf::from(path.text.expose())))
         }
         (_, None) => Found::Absent,

@@ -20,11 +20,11 @@ fn one_key(text: Option<Given>, path: Option<Given>, problems: &mut Problems) ->
             Found::Wrong
         }
         (Some(text), path) if path.as_ref().is_none_or(|path| path.in_file) => {
-            path.iter().for_each(|path| problems.outranked(&path.name));
+            problems.outranks(path.as_ref());
             Found::given(text.parse(problems, values::key))
         }
         (text, Some(path)) => {
-            text.iter().for_each(|text| problems.outranked(&text.name));
+            problems.outranks(text.as_ref());
             Found::given(path.parse(problems, |path| {
                 let content = file::read(Path::new(path), limits::KEY_FILE_BYTES)?;
                 values::key(&String::from_utf8_lossy(&content)).map_err(str::to_owned)

@@ -58,7 +58,7 @@ impl Flags {
             let is_argument = matches.try_get_raw(id).is_ok();
             is_argument && matches.value_source(id) == Some(ValueSource::CommandLine)
         });
-        Self(typed.map(|id| id.to_ascii_uppercase()).collect())
+        Self(typed.map(str::to_ascii_uppercase).collect())
     }
 
     fn has(&self, variable: &str) -> bool {

@@ -196,6 +196,6 @@ mod tests {
     #[test]
     fn nobody_is_forgotten_before_the_burst_is_whole_again() {
         let bound = Bound::<u8>::new(rate(1, 600), 100);
-        assert_eq!(bound.keys.policy().time_to_idle(), Some(Duration::from_secs(600)));
+        assert_eq!(bound.keys.policy().time_to_idle(), Some(Duration::from_mins(10)));
     }
 }

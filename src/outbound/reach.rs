@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::ServerName;
-use rustls_platform_verifier::BuilderVerifierExt as _;
+use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -80,7 +80,7 @@ async fn handshake(host: &str, stream: TcpStream) -> Result<(), Unreached> {
     let no_tls = |error: &dyn std::fmt::Display| Unreached::NoTls(error.to_string());
     let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_platform_verifier())
+        .and_then(BuilderVerifierExt::with_platform_verifier)
         .map_err(|error| no_tls(&error))?
         .with_no_client_auth();
     let bare = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');

@@ -9,6 +9,7 @@ use futures_util::stream;
 use super::Findings;
 use crate::config::AdapterPolicy;
 use crate::domain::adapter::AdapterSpec;
+use crate::domain::declarative::DeclarativeSpec;
 use crate::domain::declarative::template::UrlTemplate;
 use crate::domain::tool::ToolSpec;
 use crate::limits;
@@ -41,7 +42,7 @@ pub(super) async fn reach_all(policy: &AdapterPolicy, found: Option<&Inspection>
         match result {
             Ok(()) => good = good.saturating_add(1),
             Err(unreached) => {
-                findings.warn("adapters", format!("{place} (tool {tool}): {unreached}"), advice(&unreached))
+                findings.warn("adapters", format!("{place} (tool {tool}): {unreached}"), advice(&unreached));
             }
         }
     }
@@ -88,7 +89,7 @@ fn places(adapters: &[(String, String, String)], findings: &mut Findings) -> BTr
 
 fn of_adapter(spec: &AdapterSpec) -> Vec<String> {
     let webhook = spec.url.as_deref().and_then(origin);
-    let inquiries = spec.request.iter().flat_map(|request| request.inquiries());
+    let inquiries = spec.request.iter().flat_map(DeclarativeSpec::inquiries);
     let declared = inquiries.filter_map(|(_, _, inquiry)| UrlTemplate::parse(&inquiry.url).ok());
     let declared = declared.map(|template| format!("{}/", template.origin));
     webhook.into_iter().chain(declared).collect()

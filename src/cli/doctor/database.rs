@@ -57,7 +57,7 @@ pub(super) fn judge(
             findings.fail("write", format!("a write was refused: {fault}"), advice);
         }
         None if inspection.schema == Level::Current => {
-            findings.ok("write", "a write was tried and taken back", "changes can be recorded")
+            findings.ok("write", "a write was tried and taken back", "changes can be recorded");
         }
         None => {}
     }

@@ -72,7 +72,7 @@ pub(super) async fn key_set(config: &Config, bound: Duration) -> Findings {
     };
     match found {
         Ok(count) => {
-            findings.ok("key_set", format!("{count} keys can be used"), "tokens of the issuer can be verified")
+            findings.ok("key_set", format!("{count} keys can be used"), "tokens of the issuer can be verified");
         }
         Err(fault) => {
             let fault = format!("it can't be read: {fault}");

@@ -65,7 +65,8 @@ struct Finding {
     check: &'static str,
     level: Level,
     /// What was found.
-    finding: String,
+    #[serde(rename = "finding")]
+    found: String,
     /// What that means.
     meaning: &'static str,
     /// What to do; nothing where all is well.
@@ -79,7 +80,7 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn ok(&mut self, check: &'static str, finding: impl Into<String>, meaning: &'static str) {
-        self.0.push(Finding { check, level: Level::Ok, finding: finding.into(), meaning, action: None });
+        self.0.push(Finding { check, level: Level::Ok, found: finding.into(), meaning, action: None });
     }
 
     fn warn(&mut self, check: &'static str, finding: impl Into<String>, advice: Advice) {
@@ -90,8 +91,8 @@ impl Findings {
         self.add(check, Level::Fail, finding.into(), advice);
     }
 
-    fn add(&mut self, check: &'static str, level: Level, finding: String, (meaning, action): Advice) {
-        self.0.push(Finding { check, level, finding, meaning, action: Some(action) });
+    fn add(&mut self, check: &'static str, level: Level, found: String, (meaning, action): Advice) {
+        self.0.push(Finding { check, level, found, meaning, action: Some(action) });
     }
 
     fn worst(&self) -> Level {
@@ -151,7 +152,7 @@ fn json(findings: &Findings, worst: Level) -> Option<String> {
 fn text(findings: &Findings, worst: Level) -> String {
     let mut lines = Vec::new();
     for finding in &findings.0 {
-        lines.push(format!("{:<4} {}: {}", finding.level.word(), finding.check, finding.finding));
+        lines.push(format!("{:<4} {}: {}", finding.level.word(), finding.check, finding.found));
         if let Some(action) = finding.action {
             lines.push(format!("       means: {}", finding.meaning));
             lines.push(format!("       to do: {action}"));
