@@ -178,9 +178,12 @@ fn settings_that_exclude_others_keep_the_same_order() {
             base.env("ACTONCE_DATA_KEY", DATA_KEY);
         }
         match *variable {
-            "ACTONCE_DEV" | "ACTONCE_JWT_HS256_SECRET" | "ACTONCE_JWT_SECRET_FILE" => {}
+            "ACTONCE_DEV"
+            | "ACTONCE_JWT_HS256_SECRET"
+            | "ACTONCE_JWT_SECRET_FILE"
+            | "ACTONCE_JWT_PUBLIC_KEY_FILE"
+            | "ACTONCE_JWT_PRIVATE_KEY_FILE" => {}
             "ACTONCE_JWKS_FILE" => file.push(("auth.jwks.url", "https://a/".to_owned())),
-            "ACTONCE_JWT_PUBLIC_KEY_FILE" | "ACTONCE_JWT_PRIVATE_KEY_FILE" => {}
             _ => drop(base.env("ACTONCE_JWT_HS256_SECRET", SECRET)),
         }
         if variable.ends_with("KEY_FILE") {

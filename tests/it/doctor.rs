@@ -171,8 +171,7 @@ async fn alias_keys_that_can_not_come_back(store: StoreUnderTest) {
 /// A tool whose adapter is at a place, past the checks of a registration.
 async fn tool(bed: &Bed, name: &str, url: &str) {
     let spec = json!({ "effect": "external", "adapter": { "url": url, "lookup": true } });
-    let (yes, no) = if bed.is_sqlite() { ("1", "0") } else { ("true", "false") };
-    drop(yes);
+    let no = if bed.is_sqlite() { "0" } else { "false" };
     bed.execute(&format!(
         "INSERT INTO tools (tenant, name, revision, stamp, paused, deleted) VALUES ('t', '{name}', 1, 1, {no}, {no});
          INSERT INTO tool_revisions (tenant, name, revision, spec, registered_us, registered_by)
