@@ -216,9 +216,6 @@ impl Authenticator {
                 unknown = AuthError::KeysUnavailable;
             }
         }
-        if keys.is_empty() {
-            unknown = AuthError::KeysUnavailable;
-        }
         let key = keys.select(kid, header.alg).map_err(|error| match error {
             AuthError::UnknownKey => unknown,
             other => other,
