@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::serve::ListenerExt as _;
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -20,6 +19,8 @@ use crate::config::{self, Config};
 use crate::domain::ids::Name;
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
+use crate::http::rates::{Rate, Rates};
+use crate::http::server::Connections;
 use crate::http::state::{Bounds, Shared};
 use crate::limits;
 use crate::outbound::OutboundAdapters;
@@ -184,12 +185,13 @@ impl App {
             routes: http::route_meters(&config.base_path),
             metrics,
             bounds: Bounds { request_timeout: config.request_timeout, max_in_flight: config.max_in_flight },
+            rates: rates(&config.front),
             in_flight: AtomicUsize::new(0),
             starting: AtomicBool::new(true),
             stopping: stopping.clone(),
             base_path: config.base_path.as_str().into(),
         });
-        let server = spawn_server(&tasks, listener, &state, &stopping);
+        let server = spawn_server(&tasks, listener, &state, connections(&config.front), &stopping);
         let url = format!("http://{}{}", reachable(address), config.base_path);
         tracing::info!(url, "listening; looking at incomplete work before anything is taken");
         if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
@@ -411,16 +413,32 @@ fn spawn_server(
     tasks: &TaskTracker,
     listener: TcpListener,
     state: &http::state::AppState,
+    connections: Connections,
     stopping: &CancellationToken,
 ) -> tokio::task::JoinHandle<std::io::Result<()>> {
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY is refused");
-        }
-    });
     let router = http::router(Arc::clone(state));
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stopping.clone().cancelled_owned());
-    tasks.spawn(async move { serving.await })
+    tasks.spawn(http::server::serve(listener, router, connections, stopping.clone()))
+}
+
+/// How many connections, within what the system lets this process have open.
+fn connections(front: &config::Front) -> Connections {
+    let bounds = Connections {
+        most: front.max_connections,
+        header_timeout: front.header_timeout,
+        idle_timeout: front.idle_timeout,
+    };
+    bounds.within(open_files())
+}
+
+/// How many files and sockets this process may have open; `None` for no bound.
+#[must_use]
+pub fn open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+fn rates(front: &config::Front) -> Rates {
+    let rate = |rate: config::Rate| Rate { per_second: rate.per_second, burst: rate.burst };
+    Rates::new(front.tenant_rate.map(rate), front.principal_rate.map(rate))
 }
 
 /// Looks at incomplete work before anything is taken, for a bounded time: what is left then goes on

@@ -294,3 +294,31 @@ pub const LOG_FLUSH_SECONDS: u64 = 1;
 pub const METRICS_FRESH_SECONDS: u64 = 3;
 /// How long the database may take for it.
 pub const METRICS_WAIT_SECONDS: u64 = 2;
+/// Most connections where the configuration does not say.
+pub const CONNECTIONS: usize = 20_000;
+/// Connections beyond that bound that are answered at all: with 503, and with health.
+pub const SPARE_CONNECTIONS: usize = 64;
+/// File descriptors that are left to everything else.
+pub const DESCRIPTORS_KEPT: usize = 128;
+/// Longest time for the head of a request where the configuration does not say.
+pub const HEADER_SECONDS: u64 = 10;
+/// Longest silence between requests where the configuration does not say.
+pub const IDLE_SECONDS: u64 = 75;
+/// Largest head of a request.
+pub const HEAD_BYTES: usize = 64 * 1024;
+/// Most headers of a request of HTTP/1.1: the bound of the library, which needs no memory of its own for so many.
+pub const HEADERS: usize = 100;
+/// Requests under way at once on one connection of HTTP/2.
+pub const STREAMS: u32 = 128;
+/// The highest rate, and burst, that the configuration may name.
+pub const RATE_MAX_PER_SECOND: u64 = 1_000_000;
+/// Tenants, and principals, whose rates one process remembers.
+pub const RATES_REMEMBERED: u64 = 10_000;
+/// Most tools whose adapters `actonce doctor` looks at, and most places that it connects to.
+pub const DOCTOR_TOOLS: u32 = 1_000;
+/// Adapters that it connects to at once.
+pub const DOCTOR_WIDTH: usize = 16;
+/// Longest time for one connection, its name and its TLS included.
+pub const DOCTOR_CONNECT_SECONDS: u64 = 3;
+/// Longest time for the database, for the key set, and for all adapters together, each.
+pub const DOCTOR_STAGE_SECONDS: u64 = 15;

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 
 use super::problem::{Problem, ProblemType};
+use super::server::Spare;
 use super::state::AppState;
 use crate::limits;
 use crate::telemetry::phase::Phase;
@@ -25,6 +26,14 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Counts a request while it is in flight.
 struct InFlight<'a>(&'a AtomicUsize);
+
+impl<'a> InFlight<'a> {
+    /// Begins, and tells how many there were before.
+    fn begin(count: &'a AtomicUsize) -> (Self, usize) {
+        let before = count.fetch_add(1, Ordering::AcqRel);
+        (Self(count), before)
+    }
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
@@ -40,11 +49,19 @@ pub(super) async fn edge(State(state): State<AppState>, request: Request, next: 
 }
 
 async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next) -> Response {
-    let before = state.in_flight.fetch_add(1, Ordering::AcqRel);
-    let in_flight = InFlight(&state.in_flight);
     let method = known_method(request.method());
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = if before >= state.bounds.max_in_flight {
+    let stands = |names: &[&str]| matched.as_ref().is_some_and(|path| names.iter().any(|n| path.as_str().ends_with(n)));
+    // Whether the process runs has to be told above all when it has much to do: it takes no place among the others.
+    let in_flight = (!stands(&["/livez"])).then(|| InFlight::begin(&state.in_flight));
+    let is_full = in_flight.as_ref().is_some_and(|(_, before)| *before >= state.bounds.max_in_flight);
+    let is_spare = request.extensions().get::<Spare>().is_some() && !stands(&["/livez", "/readyz", "/metrics"]);
+    let mut response = if is_spare {
+        metrics::counter!("actonce_connections_refused_total", "how" => "answered").increment(1);
+        Problem::new(ProblemType::Capacity, "Too many connections are open.")
+            .with("retry_after_seconds", 1)
+            .into_response()
+    } else if is_full {
         Problem::new(ProblemType::Capacity, "Too many requests are in flight.")
             .with("retry_after_seconds", 1)
             .into_response()

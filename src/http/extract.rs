@@ -58,6 +58,7 @@ impl FromRequestParts<AppState> for Caller {
         match probe::watched(Phase::Authentication, state.auth.authenticate(token)).await {
             Ok(principal) => {
                 probe::identified(&principal.tenant);
+                state.rates.admit(&principal, 1)?;
                 probe::admitted();
                 Ok(Self(principal))
             }

@@ -8,6 +8,8 @@ pub mod extract;
 pub mod openapi;
 pub mod pages;
 pub mod problem;
+pub mod rates;
+pub mod server;
 pub mod state;
 
 use axum::Router;
@@ -83,7 +85,9 @@ fn documented() -> OpenApiRouter<AppState> {
 /// The `OpenAPI` document.
 #[must_use]
 pub fn document() -> utoipa::openapi::OpenApi {
-    documented().to_openapi()
+    let mut document = documented().to_openapi();
+    openapi::limit_rates(&mut document);
+    document
 }
 
 /// The meters of all documented routes, which stand under the base path as well.

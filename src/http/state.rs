@@ -38,6 +38,8 @@ pub struct Shared {
     pub metrics: PrometheusHandle,
     /// Bounds.
     pub bounds: Bounds,
+    /// How often each tenant and principal may ask.
+    pub rates: super::rates::Rates,
     /// Requests in flight.
     pub in_flight: AtomicUsize,
     /// Incomplete work is looked at: readiness is red, and nothing is taken that could change something.

@@ -7,6 +7,7 @@ pub mod contract;
 pub mod declarative;
 pub mod guard;
 pub mod otlp;
+pub mod reach;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,6 +12,7 @@ pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
 pub mod error;
+pub mod inspect;
 pub mod migrate;
 pub mod open;
 pub mod operators;

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod config;
+mod doctor;
+mod documents;
 mod elapsed;
 mod http;
 mod journal;

@@ -28,8 +28,8 @@ pub async fn livez() -> Response {
     text("ok\n", "text/plain; charset=utf-8")
 }
 
-/// The service can answer: it has looked at incomplete work (for a bounded time), it is not stopping, and
-/// the store answers.
+/// The service can answer: it has looked at incomplete work (for a bounded time), it is not stopping, it has
+/// keys to verify tokens with, and the store answers.
 #[utoipa::path(get, path = "/readyz", tag = "service", operation_id = "readyz", security(()),
     responses(
         (status = 200, description = "Requests can be answered", body = String, content_type = "text/plain"),
@@ -42,6 +42,9 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
     }
     if state.starting.load(Ordering::Acquire) {
         return not_ready(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.");
+    }
+    if !state.auth.has_keys() {
+        return not_ready(ProblemType::StoreUnavailable, "The keys that verify tokens were never had yet.");
     }
     match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {
         Ok(Ok(_)) => Ok(text("ok\n", "text/plain; charset=utf-8")),

@@ -8,6 +8,7 @@ mod checkpoints;
 mod commit;
 mod doubts;
 mod elapsed;
+pub(in crate::store) mod inspect;
 mod listen;
 mod operators;
 mod pools;

@@ -14,6 +14,7 @@ mod commit;
 mod connect;
 mod doubts;
 mod elapsed;
+pub(in crate::store) mod inspect;
 mod operators;
 mod plan;
 mod pools;

@@ -10,6 +10,7 @@ pub mod bypass;
 pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
+pub mod inspect;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
@@ -64,6 +65,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         operators::ALL,
         recovery::ALL,
         elapsed::ALL,
+        inspect::ALL,
         doubts::ALL,
         checkpoints::ALL,
         bypass::ALL,
