@@ -321,12 +321,13 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// Starts a background loop that is begun again if it panics.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
-    let loops: [(&'static str, Loop); 6] = [
+    let loops: [(&'static str, Loop); 7] = [
         ("sweep", |service, stop| service.run_sweep(stop).boxed()),
         ("clock", |service, stop| service.run_clock(stop).boxed()),
         ("waiters", |service, stop| service.run_waiter_poll(stop).boxed()),
         ("announcer", |service, stop| service.run_announcer(stop).boxed()),
         ("listener", |service, stop| service.run_listener(stop).boxed()),
+        ("feeds", |service, stop| service.run_feed_poll(stop).boxed()),
         ("receipts", |service, stop| service.run_receipts(stop).boxed()),
     ];
     for (name, begin) in loops {

@@ -221,6 +221,16 @@ pub const QUARANTINE_BODY_BYTES: usize = 64 * 1024;
 pub const QUARANTINE_DAYS: u32 = 30;
 /// Times that a delivery in quarantine is tried again by itself.
 pub const QUARANTINE_TRIES: u32 = 200;
+/// Most who may listen to the events of one tenant in one process at once.
+pub const EVENT_LISTENERS_PER_TENANT: usize = 1_000;
+/// Most who may listen to events in one process at once.
+pub const EVENT_LISTENERS: usize = 5_000;
+/// Journal entries that a reader of events takes at once.
+pub const EVENT_ROWS: u32 = 200;
+/// Pieces of a feed that are kept for listeners that are behind; who is farther behind is cut.
+pub const EVENT_BATCHES: usize = 16;
+/// How long a stream of events lasts; its client comes back with `Last-Event-ID` and a token that is good then.
+pub const EVENT_STREAM_SECONDS: u64 = 900;
 /// Most components of a profile.
 pub const PROFILE_COMPONENTS: usize = 256;
 /// Most uses of one standing grant.

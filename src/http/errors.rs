@@ -55,6 +55,9 @@ impl From<ServiceError> for Problem {
             ServiceError::BadSignature => {
                 Self::new(ProblemType::Unauthenticated, "Send a delivery that its source has signed, or a valid token.")
             }
+            ServiceError::CursorGone => {
+                Self::new(ProblemType::CursorGone, "The event that this cursor names is not in the journal any more.")
+            }
             ServiceError::TooLarge { reason, limit_bytes } => {
                 Self::new(ProblemType::TooLarge, sentence(reason)).with("limit_bytes", limit_bytes)
             }

@@ -53,6 +53,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::queue::read_queue))
         .routes(routes!(api::queue::preview_resolutions))
         .routes(routes!(api::queue::resolve_effects))
+        .routes(routes!(api::events::read_events))
         .routes(routes!(api::tools::list_tools))
         .routes(routes!(api::tools::put_tool, api::tools::read_tool, api::tools::delete_tool))
         .routes(routes!(api::tools::pause_tool))

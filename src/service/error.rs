@@ -60,6 +60,9 @@ pub enum ServiceError {
     /// No such receipt source, or a delivery that it did not sign: nobody is told which.
     #[error("no good signature")]
     BadSignature,
+    /// The event that a cursor of the feed names is not there any more.
+    #[error("the cursor's event is gone")]
+    CursorGone,
     /// More than can be kept.
     #[error("too large: {reason}")]
     TooLarge {

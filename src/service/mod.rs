@@ -7,6 +7,7 @@ pub mod bulk;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
+pub mod events;
 pub mod evidence;
 pub mod grants;
 pub mod inbound;
@@ -60,6 +61,7 @@ pub struct Service {
     startup: recovery::startup::Board,
     sealer: Arc<Sealer>,
     inbound: Inbound,
+    events: events::Events,
 }
 
 /// What the use cases are made with.
@@ -100,6 +102,7 @@ impl Service {
             asks: Asks::default(),
             startup: recovery::startup::Board::default(),
             inbound: Inbound::default(),
+            events: events::Events::default(),
             sealer,
             principal,
             tasks,

@@ -10,7 +10,7 @@ use sqlx::{Connection as _, SqlSafeStr as _};
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 8;
+pub const LATEST: i64 = 11;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -30,6 +30,7 @@ const SQLITE: &[Script] = &[
     (6, "recovery", include_str!("../../migrations/sqlite/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/sqlite/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
+    (11, "events", include_str!("../../migrations/sqlite/0011_events.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -40,6 +41,7 @@ const POSTGRES: &[Script] = &[
     (6, "recovery", include_str!("../../migrations/postgres/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
+    (11, "events", include_str!("../../migrations/postgres/0011_events.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.

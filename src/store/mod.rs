@@ -8,6 +8,7 @@ pub mod aliases;
 pub mod approvals;
 pub mod changeset;
 pub mod error;
+pub mod feed;
 pub mod migrate;
 pub mod open;
 pub mod operators;
@@ -31,6 +32,7 @@ use crate::domain::time::Timestamp;
 pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use error::{Corruption, StoreError};
+pub use feed::{FeedMark, FeedRow, FeedStore};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
@@ -190,6 +192,7 @@ pub trait Store:
     + ReceiptStore
     + ApprovalStore
     + ProfileStore
+    + FeedStore
     + Send
     + Sync
     + std::fmt::Debug

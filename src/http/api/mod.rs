@@ -6,6 +6,7 @@ pub mod authorization;
 pub mod batch;
 pub mod dry_run;
 pub mod effects;
+pub mod events;
 pub mod grants;
 pub mod intents;
 pub mod lists;

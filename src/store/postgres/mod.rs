@@ -4,6 +4,7 @@ mod aliases;
 mod approvals;
 mod beside;
 mod commit;
+mod feed;
 mod listen;
 mod operators;
 mod profiles;
@@ -88,6 +89,7 @@ impl PostgresStore {
         let readers = pool(connections.max(2)).connect_with(options.clone()).await?;
         if migrate {
             migrate::postgres(&readers).await?;
+            feed::continue_numbers(&readers).await?;
         } else {
             migrate::check_postgres(&readers).await?;
         }

@@ -7,6 +7,7 @@
 //! meet, `(… IN (SELECT …)) IS TRUE` keeps the planner from turning a hashed lookup into a join.
 
 pub mod approvals;
+pub mod feed;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;

@@ -10,6 +10,7 @@ mod beside;
 mod clock;
 mod commit;
 mod connect;
+mod feed;
 mod operators;
 mod plan;
 mod profiles;

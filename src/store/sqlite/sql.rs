@@ -6,6 +6,7 @@
 //! without gaps inside each statement of a script: the driver counts them that way.
 
 pub mod approvals;
+pub mod feed;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;

@@ -201,6 +201,7 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("GET", "/api/quarantine/{id}", resolve, &attached),
         on("POST", "/api/quarantine/{id}/attach", resolve, &attached).body(attach),
         on("DELETE", "/api/quarantine/{id}", resolve, &discarded).body(json!({ "reason": "because" })).answers(204),
+        on("GET", "/api/events", Some(Scope::EventsRead), ""),
         on("GET", "/api/openapi.json", None, ""),
         on("GET", "/livez", None, ""),
         on("GET", "/readyz", None, ""),

@@ -10,13 +10,27 @@ both_stores!(every_statement_prepares);
 
 fn all_of_postgres() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     use postgres::{receipts_sql, sql};
-    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, receipts_sql::ALL];
+    let more = [
+        sql::approvals::ALL,
+        sql::profiles::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::feed::ALL,
+        receipts_sql::ALL,
+    ];
     sql::ALL.iter().chain(more.into_iter().flatten())
 }
 
 fn all_of_sqlite() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     use sqlite::{receipts_sql, sql};
-    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, receipts_sql::ALL];
+    let more = [
+        sql::approvals::ALL,
+        sql::profiles::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::feed::ALL,
+        receipts_sql::ALL,
+    ];
     sql::ALL.iter().chain(more.into_iter().flatten())
 }
 
@@ -48,6 +62,7 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/profiles.rs"),
         include_str!("../../../src/store/postgres/sql/operators.rs"),
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
+        include_str!("../../../src/store/postgres/sql/feed.rs"),
         include_str!("../../../src/store/postgres/receipts_sql.rs"),
     );
     let constants = source.matches("\npub(super) const ").count()

@@ -3,7 +3,14 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use super::*;
 
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let more = [sql::approvals::ALL, sql::profiles::ALL, sql::operators::ALL, sql::recovery::ALL, receipts_sql::ALL];
+    let more = [
+        sql::approvals::ALL,
+        sql::profiles::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::feed::ALL,
+        receipts_sql::ALL,
+    ];
     sql::ALL.iter().chain(more.into_iter().flatten()).copied()
 }
 
@@ -24,6 +31,7 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/profiles.rs"),
         include_str!("../sql/operators.rs"),
         include_str!("../sql/recovery.rs"),
+        include_str!("../sql/feed.rs"),
         include_str!("../receipts_sql.rs"),
     ];
     let constants: usize = sources.iter().map(|source| source.matches("\npub const ").count() - 1).sum();
