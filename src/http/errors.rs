@@ -52,6 +52,10 @@ impl From<ServiceError> for Problem {
                 Self::new(ProblemType::StaleRevision, "The receipt source has another revision.")
                     .with("found", serde_json::json!({ "revision": found }))
             }
+            ServiceError::StaleSubscription { found } => {
+                Self::new(ProblemType::StaleRevision, "The subscription has another revision.")
+                    .with("found", serde_json::json!({ "revision": found }))
+            }
             ServiceError::BadSignature => {
                 Self::new(ProblemType::Unauthenticated, "Send a delivery that its source has signed, or a valid token.")
             }

@@ -6,6 +6,7 @@ pub mod client;
 pub mod contract;
 pub mod declarative;
 pub mod guard;
+pub mod webhooks;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

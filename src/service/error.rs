@@ -57,6 +57,12 @@ pub enum ServiceError {
         /// The revision found.
         found: u32,
     },
+    /// The subscription was changed by somebody else.
+    #[error("stale subscription revision {found}")]
+    StaleSubscription {
+        /// The revision found.
+        found: u32,
+    },
     /// No such receipt source, or a delivery that it did not sign: nobody is told which.
     #[error("no good signature")]
     BadSignature,

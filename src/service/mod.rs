@@ -15,6 +15,7 @@ pub mod journal;
 pub mod keys;
 pub mod lists;
 pub mod mask;
+pub mod outbox;
 pub mod ports;
 pub mod profiles;
 pub mod queue;
@@ -62,6 +63,7 @@ pub struct Service {
     sealer: Arc<Sealer>,
     inbound: Inbound,
     events: events::Events,
+    outbox: outbox::Outbox,
 }
 
 /// What the use cases are made with.
@@ -103,6 +105,7 @@ impl Service {
             startup: recovery::startup::Board::default(),
             inbound: Inbound::default(),
             events: events::Events::default(),
+            outbox: outbox::Outbox::default(),
             sealer,
             principal,
             tasks,

@@ -10,7 +10,7 @@ use sqlx::{Connection as _, SqlSafeStr as _};
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 11;
+pub const LATEST: i64 = 12;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -31,6 +31,7 @@ const SQLITE: &[Script] = &[
     (7, "operators", include_str!("../../migrations/sqlite/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
     (11, "events", include_str!("../../migrations/sqlite/0011_events.sql")),
+    (12, "subscriptions", include_str!("../../migrations/sqlite/0012_subscriptions.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -42,6 +43,7 @@ const POSTGRES: &[Script] = &[
     (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
     (11, "events", include_str!("../../migrations/postgres/0011_events.sql")),
+    (12, "subscriptions", include_str!("../../migrations/postgres/0012_subscriptions.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.

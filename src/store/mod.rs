@@ -19,6 +19,7 @@ pub mod recovery;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
+pub mod subscriptions;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -38,6 +39,7 @@ pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
 pub use secrets::{SecretStore, ToolSecretRow};
+pub use subscriptions::SubscriptionStore;
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -193,6 +195,7 @@ pub trait Store:
     + ApprovalStore
     + ProfileStore
     + FeedStore
+    + SubscriptionStore
     + Send
     + Sync
     + std::fmt::Debug

@@ -48,7 +48,7 @@ fn at_of(row: &FeedRow, index: u32) -> Place {
 }
 
 /// The events of a row. One that can't be read back is passed by: `journal verify` names it.
-fn events_of(row: &FeedRow) -> Vec<Published> {
+pub(super) fn events_of(row: &FeedRow) -> Vec<Published> {
     let FeedMark { effect, revision, .. } = row.mark;
     let stored = Stored { effect, revision, entry: &row.entry, hash: &row.hash, intent: &row.intent };
     published(&stored).unwrap_or_else(|_| {

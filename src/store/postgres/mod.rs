@@ -15,6 +15,7 @@ mod recovery;
 mod secrets;
 mod single;
 pub mod sql;
+mod subscriptions;
 mod tools;
 
 use std::time::Duration;

@@ -11,6 +11,7 @@ pub mod feed;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
+pub mod subscriptions;
 
 /// The database's time in microseconds.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

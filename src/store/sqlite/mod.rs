@@ -21,6 +21,7 @@ mod record;
 mod recovery;
 mod secrets;
 pub mod sql;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod tools;

@@ -10,6 +10,7 @@ pub mod feed;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
+pub mod subscriptions;
 
 /// Every statement by name.
 pub const ALL: &[(&str, &str)] = &[

@@ -8,7 +8,9 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 18] = [
+const TABLES: [&str; 20] = [
+    "subscriptions",
+    "deliveries",
     "retained_arguments",
     "grant_uses",
     "grants",

@@ -63,6 +63,7 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/operators.rs"),
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
         include_str!("../../../src/store/postgres/sql/feed.rs"),
+        include_str!("../../../src/store/postgres/sql/subscriptions.rs"),
         include_str!("../../../src/store/postgres/receipts_sql.rs"),
     );
     let constants = source.matches("\npub(super) const ").count()

@@ -32,6 +32,7 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/operators.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/feed.rs"),
+        include_str!("../sql/subscriptions.rs"),
         include_str!("../receipts_sql.rs"),
     ];
     let constants: usize = sources.iter().map(|source| source.matches("\npub const ").count() - 1).sum();
