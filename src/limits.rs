@@ -252,7 +252,7 @@ pub const DELIVERY_LEASE_SECONDS: u32 = 30;
 /// Longest delivery of a message.
 pub const DELIVERY_TIMEOUT_SECONDS: u64 = 15;
 /// Largest answer of an endpoint that is read.
-pub const DELIVERY_ANSWER_BYTES: usize = 64 * 1024;
+pub const DELIVERY_ANSWER_BYTES: usize = 1024 * 1024;
 /// Attempts after which a message is given up.
 pub const DELIVERY_ATTEMPTS: u32 = 14;
 /// Age at which a message that fails is given up.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::{Method, header};
 
-use super::address;
 use super::adapter::sign;
+use super::address;
 use super::client::{Outbound, OutboundRequest};
 use crate::domain::adapter::NoAnswer;
 use crate::limits;

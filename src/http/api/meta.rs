@@ -39,7 +39,12 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
         return not_ready(ProblemType::Capacity, "The service is stopping.");
     }
     match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {
-        Ok(Ok(_)) => Ok(text("ok\n", "text/plain; charset=utf-8")),
+        Ok(Ok(_)) => {
+            // What subscribers wait for is shown here and turns nothing red: others can be served.
+            let age = tokio::time::timeout(READY_TIMEOUT, state.service.outbox_age_seconds()).await;
+            let age = age.ok().and_then(Result::ok).map_or_else(|| "unknown".to_owned(), |age| format!("{age:.3}"));
+            Ok(text(format!("ok\noutbox_age_seconds {age}\n"), "text/plain; charset=utf-8"))
+        }
         Ok(Err(_)) | Err(_) => not_ready(ProblemType::StoreUnavailable, "The store does not answer."),
     }
 }
@@ -65,6 +70,9 @@ pub async fn metrics(State(state): State<AppState>) -> Result<Response, Problem>
     }
     let waiters = u32::try_from(engine.waiters().count()).unwrap_or(u32::MAX);
     metrics::gauge!("actonce_waiters").set(f64::from(waiters));
+    let listeners = u32::try_from(state.service.event_listeners()).unwrap_or(u32::MAX);
+    metrics::gauge!("actonce_event_listeners").set(f64::from(listeners));
+    metrics::gauge!("actonce_outbox_age_seconds").set(state.service.outbox_age_seconds().await?);
     Ok(text(state.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"))
 }
 

@@ -20,4 +20,5 @@ pub mod reconciliations;
 pub mod recovery;
 pub mod resolutions;
 pub mod sources;
+pub mod subscriptions;
 pub mod tools;

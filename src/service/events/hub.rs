@@ -108,6 +108,12 @@ impl Drop for Listener {
 }
 
 impl Service {
+    /// How many listen to events in this process.
+    #[must_use]
+    pub fn event_listeners(&self) -> usize {
+        self.events.hub.listeners()
+    }
+
     /// Listens to a tenant's feed; the first one brings its reader with it.
     ///
     /// # Errors

@@ -50,6 +50,8 @@ enum Round {
     More,
     /// Nothing to do now.
     Done,
+    /// The endpoint failed, and is left alone for a while.
+    Failed,
 }
 
 impl Service {
@@ -149,7 +151,7 @@ impl Service {
             let subscription = Self::subscription_of(row)?;
             let made = self.make_messages_of(&subscription).await?;
             let sent = self.send_due(&subscription).await?;
-            if made == Round::Done && sent == Round::Done {
+            if sent == Round::Failed || (made == Round::Done && sent == Round::Done) {
                 return Ok(());
             }
         }
@@ -179,8 +181,11 @@ impl Service {
             }
         }
         let is_moved = store.make_messages(&row.key(), &row.cursor, &last.mark, &messages).await?;
-        metrics::counter!("actonce_messages_made_total")
-            .increment(if is_moved { u64::try_from(messages.len()).unwrap_or(0) } else { 0 });
+        metrics::counter!("actonce_messages_made_total").increment(if is_moved {
+            u64::try_from(messages.len()).unwrap_or(0)
+        } else {
+            0
+        });
         Ok(if is_full { Round::More } else { Round::Done })
     }
 
@@ -208,7 +213,7 @@ impl Service {
             // Nothing is dropped: what comes after them stays in the journal until a person has looked.
             store.disable_subscription(&row.key(), REASON_DEAD).await?;
         }
-        Ok(if has_failed { Round::Done } else { Round::More })
+        Ok(if has_failed { Round::Failed } else { Round::More })
     }
 
     /// One attempt; whether the endpoint wants no more at all.

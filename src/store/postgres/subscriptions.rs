@@ -255,7 +255,10 @@ impl SubscriptionStore for PostgresStore {
     }
 
     async fn outstanding(&self) -> Result<Outstanding> {
-        let rows = sqlx::query(sql::OUTSTANDING).bind(i64::from(limits::OUTSTANDING_SUBSCRIPTIONS)).fetch_all(&self.readers).await?;
+        let rows = sqlx::query(sql::OUTSTANDING)
+            .bind(i64::from(limits::OUTSTANDING_SUBSCRIPTIONS))
+            .fetch_all(&self.readers)
+            .await?;
         let now: i64 = sqlx::query_scalar(NOW).fetch_one(&self.readers).await?;
         let mut found = Outstanding { now: Timestamp::from_micros(now), ..Outstanding::default() };
         for row in &rows {

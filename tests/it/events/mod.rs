@@ -3,6 +3,7 @@
 mod feed;
 mod order;
 mod streams;
+mod subscriptions;
 
 use std::time::Duration;
 
