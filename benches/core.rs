@@ -34,8 +34,14 @@ fn name(text: &str) -> Name {
 fn proposal(arguments: &RawValue) -> Result<(Propose, Context), Error> {
     let now = Timestamp::from_micros(1_767_225_600_000_000);
     let tool = Tool::new(name("book_reservation"), 0, ToolSpec::ad_hoc(), false, 0, now);
-    let context =
-        Context { now, principal: name("agent"), tool: Arc::clone(&tool), current: Some(tool), profile_changed: false };
+    let context = Context {
+        now,
+        principal: name("agent"),
+        tool: Arc::clone(&tool),
+        current: Some(tool),
+        profile_changed: false,
+        elapsed_us: None,
+    };
     let canonical = Canonical::of(arguments)?;
     let propose = Propose {
         operation_id: name("airline-t0-r0-4"),

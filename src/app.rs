@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ use crate::outbound::client::Outbound;
 use crate::outbound::webhooks::OutboundWebhooks;
 use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
+use crate::service::proof::Signer;
+use crate::service::proof::checkpoint::Proof;
 use crate::service::seal::Sealer;
 use crate::service::secrets::ToolSecrets;
 use crate::service::{Parts, Service};
@@ -124,7 +126,8 @@ fn recorder() -> Result<PrometheusHandle, AppError> {
 }
 
 impl App {
-    /// Starts the service: database, migrations, keys, engine, background, and only then the socket.
+    /// Starts the service: database, migrations, keys, engine, background, the socket, and the look at
+    /// incomplete work. While that goes on, health and reads are answered and nothing is taken.
     ///
     /// # Errors
     /// See [`AppError`].
@@ -154,7 +157,6 @@ impl App {
             });
         }
         spawn_background(&tasks, &service, &background);
-        sweep_at_start(&tasks, &service, principal, &background).await?;
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
             tasks.spawn(async move { auth.refresh_loop(stop).await });
@@ -165,24 +167,26 @@ impl App {
             .map_err(|source| AppError::Listen { address: config.listen, source })?;
         let address = listener.local_addr().map_err(AppError::Serve)?;
         let state = Arc::new(Shared {
-            service,
+            service: Arc::clone(&service),
             auth,
             metrics,
             bounds: Bounds { request_timeout: config.request_timeout, max_in_flight: config.max_in_flight },
             in_flight: AtomicUsize::new(0),
+            starting: AtomicBool::new(true),
             stopping: stopping.clone(),
             base_path: config.base_path.as_str().into(),
         });
-        let listener = listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY is refused");
-            }
-        });
-        let serving =
-            axum::serve(listener, http::router(state)).with_graceful_shutdown(stopping.clone().cancelled_owned());
-        let server = tasks.spawn(async move { serving.await });
+        let server = spawn_server(&tasks, listener, &state, &stopping);
+        let url = format!("http://{}{}", reachable(address), config.base_path);
+        tracing::info!(url, "listening; looking at incomplete work before anything is taken");
+        if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
+            stopping.cancel();
+            background.cancel();
+            return Err(error);
+        }
+        state.starting.store(false, Ordering::Release);
         Ok(Self {
-            url: format!("http://{}{}", reachable(address), config.base_path),
+            url,
             backend: store.backend(),
             store,
             tasks,
@@ -276,6 +280,7 @@ async fn service(
         principal,
         tasks: tasks.clone(),
         stopping: stopping.clone(),
+        proof: proof(config)?,
     });
     service.deliver_with(Arc::new(webhooks));
     Ok(Arc::new(service))
@@ -296,6 +301,21 @@ async fn register_keys(store: &dyn Store, config: &Config, keyring: Option<&Keyr
 
 fn keyring(config: &Config) -> Option<Keyring> {
     Keyring::new(config.alias_keys.iter().map(|key| (key.id.clone(), *key.key.expose())).collect())
+}
+
+/// The key that signs checkpoints and evidence. Without one there are none, and the log says so.
+fn proof(config: &Config) -> Result<Proof, AppError> {
+    let signer = match &config.evidence_key {
+        Some(key) => Some(Signer::from_seed(key.expose()).ok_or(AppError::Internal("the evidence key is refused"))?),
+        None => None,
+    };
+    match &signer {
+        Some(signer) => tracing::info!(kid = signer.kid(), "checkpoints and evidence are signed"),
+        None => tracing::warn!(
+            "no evidence key (ACTONCE_EVIDENCE_KEY_FILE): no checkpoints are made and no evidence is signed"
+        ),
+    }
+    Ok(Proof { signer: signer.map(Arc::new), every: config.checkpoint_every })
 }
 
 fn tool_secrets(config: &Config, engine: &Arc<Engine>, sealer: &Arc<Sealer>) -> ToolSecrets {
@@ -325,7 +345,7 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// Starts a background loop that is begun again if it panics.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
-    let loops: [(&'static str, Loop); 8] = [
+    let loops: [(&'static str, Loop); 10] = [
         ("sweep", |service, stop| service.run_sweep(stop).boxed()),
         ("clock", |service, stop| service.run_clock(stop).boxed()),
         ("waiters", |service, stop| service.run_waiter_poll(stop).boxed()),
@@ -333,7 +353,9 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
         ("listener", |service, stop| service.run_listener(stop).boxed()),
         ("feeds", |service, stop| service.run_feed_poll(stop).boxed()),
         ("deliveries", |service, stop| service.run_deliveries(stop).boxed()),
+        ("doubts", |service, stop| service.run_doubt_wakes(stop).boxed()),
         ("receipts", |service, stop| service.run_receipts(stop).boxed()),
+        ("checkpoints", |service, stop| service.run_checkpoints(stop).boxed()),
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());
@@ -351,7 +373,24 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
     }
 }
 
-/// Looks at incomplete work before anything is served, for a bounded time: what is left then goes on
+/// Serves on a socket until stopped.
+fn spawn_server(
+    tasks: &TaskTracker,
+    listener: TcpListener,
+    state: &http::state::AppState,
+    stopping: &CancellationToken,
+) -> tokio::task::JoinHandle<std::io::Result<()>> {
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY is refused");
+        }
+    });
+    let router = http::router(Arc::clone(state));
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stopping.clone().cancelled_owned());
+    tasks.spawn(async move { serving.await })
+}
+
+/// Looks at incomplete work before anything is taken, for a bounded time: what is left then goes on
 /// in the background. A store that fails meanwhile fails the start.
 async fn sweep_at_start(
     tasks: &TaskTracker,

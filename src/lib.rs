@@ -12,6 +12,7 @@ pub mod engine;
 pub mod http;
 pub mod limits;
 pub mod outbound;
+pub mod panics;
 pub mod service;
 pub mod store;
 pub mod support;

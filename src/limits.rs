@@ -123,6 +123,8 @@ pub const SECRET_HOSTS: usize = 16;
 pub const ADAPTER_ANSWER_BYTES: usize = 256 * 1024;
 /// Adapter calls under way in one process at once.
 pub const ADAPTER_CALLS: usize = 32;
+/// Adapter calls under way for all tools of one tenant in one process at once.
+pub const ADAPTER_CALLS_PER_TENANT: usize = 16;
 /// Adapter calls under way for one tool in one process at once.
 pub const ADAPTER_CALLS_PER_TOOL: usize = 8;
 /// Failures of an adapter in a row until it is left alone for a while.
@@ -137,6 +139,11 @@ pub const ADAPTERS_REMEMBERED: u64 = 10_000;
 pub const NAME_LOOKUPS: usize = 64;
 /// How long a tool's former secret goes on signing beside the new one.
 pub const SECRET_OVERLAP_SECONDS: u32 = 24 * 3600;
+/// Secrets of at least this length are masked in receipts wherever they stand.
+pub const REDACT_ANYWHERE_BYTES: usize = 16;
+/// Shorter ones of at least this length are masked as words of their own; still shorter ones only as a
+/// whole text.
+pub const REDACT_WORD_BYTES: usize = 8;
 /// Secrets of one tool that sign at once.
 pub const TOOL_SECRETS: usize = 2;
 /// Most secrets that the configuration names.
@@ -145,6 +152,8 @@ pub const NAMED_SECRETS: usize = 1_000;
 pub const URL_BYTES: usize = 2 * 1024;
 /// Contract breaks of an adapter about one effect before a person looks.
 pub const ADAPTER_BREAKS: u32 = 5;
+/// Doubts that are woken in one transaction when their tool becomes automatic.
+pub const DOUBTS_PER_WAKE: u32 = 500;
 /// Most items of a recovery plan.
 pub const RECOVERY_PLAN_ITEMS: u32 = 1_000;
 /// Items of a recovery plan where the request names no limit.
@@ -225,6 +234,8 @@ pub const QUARANTINE_TRIES: u32 = 200;
 pub const EVENT_LISTENERS_PER_TENANT: usize = 1_000;
 /// Most who may listen to events in one process at once.
 pub const EVENT_LISTENERS: usize = 5_000;
+/// Journal entries of anybody that one look of a reader passes by on SQLite, which has no index of a tenant's feed.
+pub const FEED_PASSED_ROWS: u32 = 5_000;
 /// Journal entries that a reader of events takes at once.
 pub const EVENT_ROWS: u32 = 200;
 /// Pieces of a feed that are kept for listeners that are behind; who is farther behind is cut.
@@ -241,6 +252,8 @@ pub const SUBSCRIBED_TENANTS: u32 = 10_000;
 pub const OUTSTANDING_SUBSCRIPTIONS: u32 = 200;
 /// Subscriptions that one process works on at once.
 pub const DELIVERY_SUBSCRIPTIONS: usize = 128;
+/// Of these, subscriptions whose endpoints failed last: many that hang leave room for those that do not.
+pub const DELIVERY_FAILING: usize = 64;
 /// Messages under way to one endpoint at once.
 pub const DELIVERIES_AT_ONCE: u32 = 8;
 /// Messages of a subscription that wait; more are made when these are gone.
@@ -263,9 +276,43 @@ pub const DELIVERY_RETRY_AFTER_MAX_SECONDS: u32 = 3600;
 pub const DEAD_LETTERS: u64 = 1_000;
 /// Most components of a profile.
 pub const PROFILE_COMPONENTS: usize = 256;
+/// Most waits for people that are taken off a run's elapsed time; what comes after them counts.
+pub const RUN_WAITS: u32 = 10_000;
 /// Most uses of one standing grant.
 pub const GRANT_USES: u32 = 100_000;
 /// Most live standing grants of one tool.
 pub const GRANTS_PER_TOOL: u32 = 100;
 /// Bytes of argument previews after which a page of approvals ends.
 pub const PREVIEW_PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// Rows of journals that one step of a checkpoint looks at; a checkpoint has at most as many leaves.
+pub const CHECKPOINT_ROWS: u32 = 1_000;
+/// How often checkpoints are made where the configuration does not say.
+pub const CHECKPOINT_DEFAULT_SECONDS: u64 = 3600;
+/// The rarest that the configuration may say.
+pub const CHECKPOINT_MAX_SECONDS: u64 = 30 * 24 * 3600;
+/// Checkpoints that are looked at for one effect's head.
+pub const CHECKPOINT_SCAN: u32 = 256;
+/// Largest file with kept checkpoints, and most of them.
+pub const CHECKPOINT_COPY_BYTES: usize = 64 * 1024 * 1024;
+/// Largest evidence bundle of one effect, as the entries that it carries.
+pub const EVIDENCE_BUNDLE_BYTES: usize = 8 * 1024 * 1024;
+/// Largest file that is verified as evidence.
+pub const EVIDENCE_FILE_BYTES: usize = 32 * 1024 * 1024;
+/// Largest export of a vendor that one bypass report reads.
+pub const BYPASS_BODY_BYTES: usize = 512 * 1024 * 1024;
+/// Most lines of an export.
+pub const BYPASS_LINES: u32 = 1_000_000;
+/// Longest line of an export.
+pub const BYPASS_LINE_BYTES: usize = 256 * 1024;
+/// Most columns of an export.
+pub const BYPASS_COLUMNS: usize = 1_024;
+/// Effects that are looked up at once for a bypass report.
+pub const BYPASS_LOOKUP: u32 = 256;
+/// Bypass reports under way in one process at once.
+pub const BYPASS_REPORTS: usize = 2;
+/// How long one waits for another to end.
+pub const BYPASS_WAIT_SECONDS: u64 = 20;
+/// Longest time for an export to arrive.
+pub const BYPASS_BODY_SECONDS: u64 = 600;
+/// Longest silence of who sends an export or reads a report.
+pub const BYPASS_SILENCE_SECONDS: u64 = 30;

@@ -40,7 +40,14 @@ fn context() -> Result<Context, Error> {
     let now = Timestamp::from_micros(1_767_225_600_000_000);
     let tool = Tool::new(name("book_reservation")?, 0, ToolSpec::ad_hoc(), false, 0, now);
     let principal = name("bench")?;
-    Ok(Context { now, principal, tool: Arc::clone(&tool), current: Some(tool), profile_changed: false })
+    Ok(Context {
+        now,
+        principal,
+        tool: Arc::clone(&tool),
+        current: Some(tool),
+        profile_changed: false,
+        elapsed_us: None,
+    })
 }
 
 /// The two change sets of an effect: intent with claim, and outcome.

@@ -77,6 +77,7 @@ fn context(app: &App, caller: &Principal, tool: &str) -> Result<Context, Refusal
         tool: Arc::clone(&tool),
         current: Some(tool),
         profile_changed: false,
+        elapsed_us: None,
     })
 }
 

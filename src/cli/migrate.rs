@@ -22,6 +22,11 @@ pub(super) struct Database {
 }
 
 impl Database {
+    /// The data directory.
+    pub(super) fn data_dir(&self) -> &std::path::Path {
+        &self.data_dir
+    }
+
     /// Opens it.
     pub(super) async fn open(&self, migrate: bool) -> Result<std::sync::Arc<dyn Store>, String> {
         let url = self.database_url.as_deref().filter(|url| !url.is_empty());

@@ -1,6 +1,7 @@
 //! The command line (protocol §14).
 
 mod demo;
+mod evidence;
 mod health;
 mod journal;
 mod migrate;
@@ -38,6 +39,9 @@ enum Command {
     /// Check journals.
     #[command(subcommand)]
     Journal(journal::JournalCommand),
+    /// Check signed evidence of an effect, offline.
+    #[command(subcommand)]
+    Evidence(evidence::EvidenceCommand),
     /// Plan and execute the recovery of incomplete work.
     #[command(subcommand)]
     Recovery(recovery::RecoveryCommand),
@@ -65,6 +69,7 @@ pub fn main() -> ExitCode {
         },
         Command::Demo(args) => block_on(demo::run(&args)),
         Command::Journal(command) => block_on(journal::run(&command)),
+        Command::Evidence(command) => evidence::run(&command),
         Command::Recovery(command) => block_on(recovery::run(&command)),
         Command::Profile(command) => block_on(profile::run(&command)),
         Command::Health(args) => block_on(health::run(&args)),

@@ -13,6 +13,7 @@ pub(super) fn run(args: &ServeArgs) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     start_log(config.log_format, &config.log);
+    crate::panics::log_places_only();
     block_on(serve(config))
 }
 

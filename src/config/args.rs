@@ -40,6 +40,13 @@ pub struct ServeArgs {
     /// File with the data key: 32 bytes in hex or base64. `ACTONCE_DATA_KEY` holds the key itself
     #[arg(long, env = "ACTONCE_DATA_KEY_FILE", value_name = "FILE")]
     pub data_key_file: Option<String>,
+    /// File with the key that signs checkpoints and evidence: 32 bytes in hex or base64. `ACTONCE_EVIDENCE_KEY` holds
+    /// the key itself [default: none, and nothing is signed]
+    #[arg(long, env = "ACTONCE_EVIDENCE_KEY_FILE", value_name = "FILE")]
+    pub evidence_key_file: Option<String>,
+    /// How often signed checkpoints of the journals are made [default: 3600]
+    #[arg(long, env = "ACTONCE_CHECKPOINT_SECONDS", value_name = "SECONDS")]
+    pub checkpoint_seconds: Option<String>,
     /// Tenants that may use tools without registering them, by comma, or * for all [default: none]
     #[arg(long, env = "ACTONCE_AD_HOC_TOOLS", value_name = "TENANTS")]
     pub ad_hoc_tools: Option<String>,
@@ -171,6 +178,8 @@ pub struct Environment {
     pub jwt_hs256_secret: Option<Secret<String>>,
     /// `ACTONCE_DATA_KEY`: the data key.
     pub data_key: Option<Secret<String>>,
+    /// `ACTONCE_EVIDENCE_KEY`: what signs checkpoints and evidence.
+    pub evidence_key: Option<Secret<String>>,
     /// `ACTONCE_ALIAS_KEYS`: `id:key` by comma, the active one first.
     pub alias_keys: Option<Secret<String>>,
     /// Variables that aren't UTF-8.
@@ -193,6 +202,7 @@ impl Environment {
         let jwt_hs256_secret = read("ACTONCE_JWT_HS256_SECRET");
         let data_key = read("ACTONCE_DATA_KEY");
         let alias_keys = read("ACTONCE_ALIAS_KEYS");
-        Self { jwt_hs256_secret, data_key, alias_keys, unreadable }
+        let evidence_key = read("ACTONCE_EVIDENCE_KEY");
+        Self { jwt_hs256_secret, data_key, evidence_key, alias_keys, unreadable }
     }
 }

@@ -13,6 +13,8 @@ use crate::{limits, support};
 pub(super) const SIGNING_KEY: &str = "dev-signing-key";
 /// The data key of `--dev`.
 pub(super) const DATA_KEY: &str = "dev-data-key";
+/// What signs checkpoints and evidence under `--dev`.
+pub(super) const EVIDENCE_KEY: &str = "dev-evidence-key";
 /// The alias key of `--dev`.
 pub(super) const ALIAS_KEY: &str = "dev-alias-key";
 

@@ -122,6 +122,10 @@ pub struct Config {
     pub auth: auth::Settings,
     /// What downstream idempotency keys and cursors are derived from.
     pub data_key: Secret<[u8; 32]>,
+    /// What checkpoints and evidence are signed with; where `None`, nothing is signed.
+    pub evidence_key: Option<Secret<[u8; 32]>>,
+    /// How often checkpoints are made.
+    pub checkpoint_every: Duration,
     /// The alias keyring, the active key first; may be empty.
     pub alias_keys: Vec<AliasKey>,
     /// Who may use tools that aren't registered.
@@ -174,6 +178,34 @@ impl Config {
     }
 }
 
+/// The key that signs checkpoints, for a command: given itself, as a file, or made by `--dev` in the data directory.
+///
+/// # Errors
+/// It is given and can't be read.
+pub fn evidence_key(
+    path: Option<&str>,
+    data_dir: &std::path::Path,
+    environment: &Environment,
+) -> Result<Option<Secret<[u8; 32]>>, String> {
+    if let Some(path) = path {
+        let content = file::read(std::path::Path::new(path), crate::limits::KEY_FILE_BYTES)?;
+        let key = values::key(&String::from_utf8_lossy(&content));
+        return key.map(Some).map_err(|fault| format!("{path} {fault}"));
+    }
+    if let Some(text) = &environment.evidence_key {
+        return values::key(text.expose()).map(Some).map_err(|fault| format!("ACTONCE_EVIDENCE_KEY {fault}"));
+    }
+    dev::existing(data_dir, dev::EVIDENCE_KEY)
+}
+
+/// A file that a command was given, within a bound.
+///
+/// # Errors
+/// It can't be read, or is larger.
+pub fn read_file(path: &std::path::Path, limit: usize) -> Result<Vec<u8>, String> {
+    file::read(path, limit)
+}
+
 /// Resolves everything. `None`, or problems, or both, mean that there is no configuration.
 fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) -> Option<Config> {
     problems.extend(environment.unreadable.iter().map(|variable| format!("{variable}: must be UTF-8")));
@@ -187,6 +219,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
     let named_secrets = named::named(args, &mut file, problems);
     let data_key = secrets::data_key(args, environment, &mut file, problems);
     let alias_keys = secrets::aliases(environment, &mut file, problems);
+    let evidence_key = secrets::evidence_key(args.evidence_key_file.as_ref(), environment, &mut file, problems);
     let section = file.section("auth", problems);
     let tokens = keys::tokens(&args.auth, environment, section, if dev { DEV_NAME } else { NAME }, problems);
     file.finish(problems);
@@ -199,6 +232,7 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
         return None;
     }
     let (auth, data_key, alias_keys) = secrets.complete(dev, &basics.data_dir, problems)?;
+    let evidence_key = secrets::dev_evidence_key(evidence_key, dev, &basics.data_dir, problems);
     Some(Config {
         dev,
         listen: basics.listen,
@@ -209,6 +243,8 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
         log: basics.log,
         auth,
         data_key,
+        evidence_key,
+        checkpoint_every: tuning.checkpoint_every,
         alias_keys,
         ad_hoc_tools,
         adapters,
@@ -262,6 +298,7 @@ struct Tuning {
     drain: Duration,
     max_in_flight: usize,
     postgres_connections: u32,
+    checkpoint_every: Duration,
 }
 
 impl Tuning {
@@ -275,7 +312,11 @@ impl Tuning {
         let drain = number(&args.drain_seconds, "drain_seconds", 0..=600, 20);
         let max_in_flight = number(&args.max_in_flight, "max_in_flight", 1..=1_000_000, 20_000);
         let connections = number(&args.postgres_connections, "postgres_connections", 1..=1000, 10);
+        let range = 1..=crate::limits::CHECKPOINT_MAX_SECONDS;
+        let default = crate::limits::CHECKPOINT_DEFAULT_SECONDS;
+        let checkpoints = number(&args.checkpoint_seconds, "checkpoint_seconds", range, default);
         Self {
+            checkpoint_every: Duration::from_secs(checkpoints),
             request_timeout: Duration::from_secs(request_timeout),
             drain: Duration::from_secs(drain),
             max_in_flight: usize::try_from(max_in_flight).unwrap_or(usize::MAX),

@@ -96,6 +96,34 @@ pub(super) fn data_key(
     one_key(text, path, problems)
 }
 
+/// The key that signs checkpoints and evidence.
+pub(super) fn evidence_key(
+    path: Option<&String>,
+    environment: &Environment,
+    file: &mut Section,
+    problems: &mut Problems,
+) -> Found<Secret<[u8; 32]>> {
+    let in_file = file.text("evidence_key", problems);
+    let text = from_environment(environment.evidence_key.as_ref(), "ACTONCE_EVIDENCE_KEY").or(in_file);
+    let path = file.pick(path, "ACTONCE_EVIDENCE_KEY_FILE", "evidence_key_file", problems);
+    one_key(text, path, problems)
+}
+
+/// The same where `--dev` makes one.
+pub(super) fn dev_evidence_key(
+    given: Found<Secret<[u8; 32]>>,
+    dev: bool,
+    data_dir: &Path,
+    problems: &mut Problems,
+) -> Option<Secret<[u8; 32]>> {
+    match given.good() {
+        None if dev => {
+            dev::key(data_dir, dev::EVIDENCE_KEY).map_err(|fault| problems.push(format!("--dev: {fault}"))).ok()
+        }
+        given => given,
+    }
+}
+
 /// All keys that the configuration gives.
 pub(super) struct Secrets {
     pub(super) tokens: Tokens,

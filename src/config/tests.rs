@@ -90,7 +90,7 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
     let content = [
         "listen = '127.0.0.1:9000'\ndata_dir = '/data'\nbase_path = 'actonce/'\ndev = false",
         "log_format = 'pretty'\nlog = 'warn'",
-        "database_url = 'postgres://me:hunter2@db/actonce'\ndata_key_file = ''\nad_hoc_tools = ['a,b', 'c']",
+        "database_url = 'postgres://me:hunter2@db/actonce'\ndata_key_file = ''\nevidence_key_file = ''\ncheckpoint_seconds = 12\nad_hoc_tools = ['a,b', 'c']",
         "adapter_allow_http = true\nadapter_allow_networks = '127.0.0.0/8, fd00::/8'\nrequest_timeout_seconds = 5",
         "secrets_dir = ''\ndrain_seconds = '6'\nmax_in_flight = 7\npostgres_connections = 8\nalias_keys = []",
         &format!("data_key = '{DATA_KEY}'"),

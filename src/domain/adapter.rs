@@ -265,8 +265,6 @@ pub enum NoAnswer {
     Contract(&'static str),
     /// The adapter failed too often and is left alone for a while.
     CircuitOpen,
-    /// Too many calls are under way.
-    Capacity,
     /// A secret that it needs is not there.
     NoSecret,
 }
@@ -282,7 +280,6 @@ impl NoAnswer {
             Self::Forbidden => "forbidden_address",
             Self::Contract(_) => "contract_break",
             Self::CircuitOpen => "circuit_open",
-            Self::Capacity => "capacity",
             Self::NoSecret => "no_secret",
         }
     }

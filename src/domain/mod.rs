@@ -7,6 +7,7 @@ pub mod command;
 pub mod decide;
 pub mod declarative;
 pub mod delivery;
+pub mod elapsed;
 pub mod events;
 pub mod fault;
 pub mod grant;

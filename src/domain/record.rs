@@ -482,6 +482,12 @@ impl Life {
         }
     }
 
+    /// When a doubt ends: not when the adapter is asked next.
+    #[must_use]
+    pub fn doubt_until(&self) -> Option<Timestamp> {
+        self.deadline_at.filter(|_| self.state == State::OutcomeUnknown)
+    }
+
     /// When a sweep has to look: the lease's end, the state's deadline, the end of an open attempt, or
     /// the next question to the adapter.
     #[must_use]

@@ -171,7 +171,9 @@ pub fn assess(record: &Record, context: &Context) -> Assessment {
 /// The state that time alone has brought an effect to.
 fn state_at(record: &Record, now: Timestamp) -> State {
     let life = &record.life;
-    if life.due_at().is_none_or(|due| due > now) {
+    // Not a question that is due, nor an attempt that closes: they leave the state as it is.
+    let ends = life.lease_end().or(life.deadline_at);
+    if ends.is_none_or(|end| end > now) {
         return life.state;
     }
     match life.state {

@@ -1,5 +1,6 @@
 //! Why a command changes nothing, or changes less than was asked.
 
+use super::elapsed::ElapsedLimit;
 use super::fault::Fault;
 use super::ids::Name;
 use super::profile::ProfileDifference;
@@ -46,6 +47,13 @@ pub enum Refusal {
     ProfileMismatch(Vec<ProfileDifference>),
     /// The same act is unresolved under another operation id.
     SuspectedDuplicate(Name),
+    /// The run or the session has been at work for longer than the tool allows.
+    ElapsedLimit {
+        /// The limit.
+        limit: ElapsedLimit,
+        /// What was counted, in microseconds.
+        elapsed_us: Option<i64>,
+    },
     /// No such effect for this tenant.
     NotFound,
     /// The request was superseded by a newer one.

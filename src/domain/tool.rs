@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::adapter::AdapterSpec;
 use super::canonical;
+use super::elapsed::ElapsedLimit;
 use super::fault::Fault;
 use super::ids::Name;
 use super::object;
@@ -189,6 +190,9 @@ pub struct ToolSpec {
     /// Who authorizes.
     #[serde(default, deserialize_with = "object::required")]
     pub authorization: AuthorizationSpec,
+    /// How long a run or a session may be at work before nothing more of this tool is dispatched for it.
+    #[serde(default, deserialize_with = "object::optional", skip_serializing_if = "Option::is_none")]
+    pub elapsed_limit: Option<ElapsedLimit>,
     /// How doubt is settled.
     #[serde(default)]
     pub reconciliation: ReconciliationMode,
@@ -248,6 +252,7 @@ impl ToolSpec {
             verification: None,
             verify_deadline_seconds: default_verify_deadline(),
             authorization: AuthorizationSpec::default(),
+            elapsed_limit: None,
             reconciliation: ReconciliationMode::Explicit,
             settle_window_seconds: default_settle_window(),
             reconcile_deadline_seconds: default_reconcile_deadline(),
@@ -307,6 +312,7 @@ impl ToolSpec {
             (self.verify_deadline_seconds, "/verify_deadline_seconds"),
             (self.reconcile_deadline_seconds, "/reconcile_deadline_seconds"),
             (self.authorization.expires_after_seconds, "/authorization/expires_after_seconds"),
+            (self.elapsed_limit.map_or(1, |limit| limit.max_elapsed_seconds), "/elapsed_limit/max_elapsed_seconds"),
         ] {
             check((1..=limits::DEADLINE_MAX_SECONDS).contains(&value), pointer, "must be between 1 and 31536000");
         }

@@ -7,11 +7,13 @@ use uuid::Uuid;
 
 use crate::domain::canonical::Sha256Digest;
 use crate::domain::decide::{Context, Revision};
+use crate::domain::elapsed::human_wait;
 use crate::domain::ids::{EffectKey, prefix};
 use crate::domain::journal::{Entry, GENESIS, entry_hash};
 use crate::domain::record::{Intent, Life, Record};
 use crate::domain::state::State;
 use crate::domain::tool::{DuplicateRule, RetainArguments};
+use crate::store::elapsed::WaitChange;
 use crate::store::{Beside, ChangeSet, IntentRow, OpenRow, RevisionRow};
 use crate::support::service_principal;
 
@@ -55,6 +57,7 @@ pub fn encode(
     let open = life.is_open().then(|| OpenRow {
         fence: life.fence,
         due_at: life.due_at(),
+        doubt_until: life.doubt_until(),
         duplicate: duplicate_guard(intent, &life, context),
         created_at: intent.created_at,
         contradicted: life.contradicted,
@@ -114,8 +117,18 @@ fn beside(
         forget: retains && life.state.is_terminal() && !was_terminal,
         grant_use,
         session: session.filter(|_| was_proposed && !life.state.is_terminal()),
+        wait: wait_change(before, intent, life),
     };
     (beside != Beside::default()).then_some(beside)
+}
+
+/// Whether the effect begins to wait for a person, or ends to: told for its run's elapsed time.
+fn wait_change(before: Option<&Record>, intent: &Intent, life: &Life) -> Option<WaitChange> {
+    let (was, is) = (before.and_then(|record| human_wait(&record.life)), human_wait(life));
+    if was == is {
+        return None;
+    }
+    Some(WaitChange { run: intent.run_id.clone()?, ended: was.is_some(), began: is })
 }
 
 /// The key that two unresolved effects with the same content share, where the tool minds.

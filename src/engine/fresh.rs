@@ -45,13 +45,15 @@ impl Engine {
             Ok(tool) => tool,
             Err(error) => return Ok(Fresh::Refused(error)),
         };
-        let context = Context {
+        let mut context = Context {
             now: self.clock.now(),
             principal: principal.clone(),
             current: Some(Arc::clone(&tool)),
             tool,
             profile_changed: false,
+            elapsed_us: None,
         };
+        self.count_elapsed_fresh(tenant, propose, &mut context).await?;
         propose.grant = self.covering_grant(tenant, propose, &context).await?;
         let decision = decide::propose(None, propose, &context);
         if let Err(refusal) = decision.answer {

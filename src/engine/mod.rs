@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod bells;
 pub mod clock;
+mod elapsed;
 pub mod encode;
 pub mod fresh;
 pub mod grants;
@@ -281,7 +282,10 @@ impl Engine {
             };
             self.check_known_profile(&known, &propose).await?;
             self.check_hold(&known, &mut propose.duplicate_of).await?;
-            let context = self.context(&known, principal).await?;
+            let mut context = self.context(&known, principal).await?;
+            if propose.claim.is_some() {
+                self.count_elapsed(&known, &mut context).await?;
+            }
             let decision = decide::propose(Some(&known), &propose, &context);
             match self.carry_out(&known, source, decision, context).await? {
                 Some(decided) => return Ok(decided),
@@ -310,7 +314,10 @@ impl Engine {
                 self.check_hold(&known, &mut first).await?;
                 *hold_released = first.is_none();
             }
-            let context = self.context(&known, principal).await?;
+            let mut context = self.context(&known, principal).await?;
+            if matches!(command, Command::Claim { .. }) {
+                self.count_elapsed(&known, &mut context).await?;
+            }
             let decision = decide::decide(&known, &command, &context);
             if let Some(decided) = self.carry_out(&known, source, decision, context).await? {
                 return Ok(decided);
@@ -357,7 +364,7 @@ impl Engine {
         // backwards for that.
         let now = self.clock.now().max(record.life.updated_at);
         let profile_changed = self.profile_changed(record).await?;
-        Ok(Context { now, principal: principal.clone(), tool, current, profile_changed })
+        Ok(Context { now, principal: principal.clone(), tool, current, profile_changed, elapsed_us: None })
     }
 
     /// The effect, if it is there; otherwise the reason why it can't be made.
@@ -378,6 +385,7 @@ impl Engine {
             tool: Arc::clone(&tool),
             current: Some(tool),
             profile_changed: false,
+            elapsed_us: None,
         };
         let intent: Intent = decide::intent_of(propose, &context)?;
         if context.tool.spec.duplicate_rule(intent.class) == DuplicateRule::Allow {

@@ -85,6 +85,11 @@ impl Wakes {
         }
     }
 
+    /// Something was made due.
+    pub fn sweep_now(&self) {
+        self.sweep.notify_one();
+    }
+
     /// Ends when something may be due before the time the sweep had planned.
     pub async fn sweep_sooner(&self) {
         self.sweep.notified().await;

@@ -37,9 +37,17 @@ pub(super) async fn edge(State(state): State<AppState>, request: Request, next: 
         Problem::new(ProblemType::Capacity, "Too many requests are in flight.")
             .with("retry_after_seconds", 1)
             .into_response()
+    } else if state.starting.load(Ordering::Acquire) && !method.is_safe() {
+        // Nothing was looked at yet, so repeating it is all there is to do.
+        Problem::new(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.")
+            .with("retry_after_seconds", 1)
+            .into_response()
     } else {
         let extra = if request.headers().contains_key("prefer") { limits::WAIT_MAX_SECONDS } else { 0 };
-        let limit = state.bounds.request_timeout + Duration::from_secs(u64::from(extra));
+        // An export takes the time that its upload takes; its own bounds are with its reader.
+        let is_export = path.as_ref().is_some_and(|path| path.as_str().ends_with("/api/reports/bypass"));
+        let upload = if is_export { limits::BYPASS_BODY_SECONDS } else { 0 };
+        let limit = state.bounds.request_timeout + Duration::from_secs(u64::from(extra).saturating_add(upload));
         answer(request, next, limit).await
     };
     drop(in_flight);
@@ -52,7 +60,7 @@ async fn answer(request: Request, next: Next, limit: Duration) -> Response {
     match tokio::time::timeout(limit, AssertUnwindSafe(next.run(request)).catch_unwind()).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
-            // The panic's own text was logged by the hook; it never reaches a client.
+            // Where it was is in the log; what it said reaches neither the log nor a client.
             Problem::new(ProblemType::InternalError, "The request was not carried out.").into_response()
         }
         Err(_) => Problem::new(

@@ -2,6 +2,7 @@
 //! reads are different texts.
 
 use crate::auth::AuthError;
+use crate::domain::elapsed::{ElapsedLimit, ElapsedScope};
 use crate::domain::refusal::Refusal;
 use crate::http::problem::{Problem, ProblemType};
 use crate::service::ServiceError;
@@ -150,10 +151,28 @@ fn refused(refusal: Refusal) -> Problem {
             "The same tool, target and arguments are unresolved under another operation id. If this is a retry, use that id.",
         )
         .with("operation_id", first.as_str()),
+        Refusal::ElapsedLimit { limit, elapsed_us } => elapsed_limit(limit, elapsed_us),
         Refusal::NotFound => Problem::new(ProblemType::NotFound, "Nothing of this tenant has this name."),
         Refusal::StaleRequest => Problem::new(ProblemType::StaleRequest, "A newer request replaced this one."),
         Refusal::Forbidden(reason) => Problem::new(ProblemType::InsufficientScope, sentence(reason)),
     }
+}
+
+fn elapsed_limit(limit: ElapsedLimit, elapsed_us: Option<i64>) -> Problem {
+    let detail = match limit.scope {
+        ElapsedScope::Run => {
+            "The run has been at work for longer than the tool allows; nothing more is dispatched for it."
+        }
+        ElapsedScope::Session => {
+            "The session has lasted for longer than the tool allows; nothing more is dispatched for it."
+        }
+    };
+    let counted = serde_json::json!({
+        "scope": limit.scope.as_str(),
+        "max_elapsed_seconds": limit.max_elapsed_seconds,
+        "elapsed_seconds": elapsed_us.map(|elapsed| elapsed / 1_000_000),
+    });
+    Problem::new(ProblemType::StateConflict, detail).with("elapsed_limit", counted).with("directive", "stop")
 }
 
 impl From<&AuthError> for Problem {

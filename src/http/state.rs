@@ -1,7 +1,7 @@
 //! What handlers share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -34,6 +34,8 @@ pub struct Shared {
     pub bounds: Bounds,
     /// Requests in flight.
     pub in_flight: AtomicUsize,
+    /// Incomplete work is looked at: readiness is red, and nothing is taken that could change something.
+    pub starting: AtomicBool,
     /// Cancelled when the service begins to stop: readiness turns red, waits end.
     pub stopping: CancellationToken,
     /// Path in front of every route, such as `/actonce`; empty for none.

@@ -17,6 +17,7 @@ use crate::domain::receipt::{CheckedReceipt, Receipt, ReceiptOutcome, Verificati
 use crate::domain::record::Intent;
 use crate::domain::tool::Tool;
 use crate::limits;
+use crate::service::redact::{KnownSecrets, Unredactable};
 
 /// The members of an answer.
 const MEMBERS: [&str; 8] =
@@ -115,13 +116,43 @@ fn receipt(
     };
     keep(receipt.outcome == outcome, "receipt_outcome")?;
     let checked = sent.map(Receipt::check).transpose().map_err(|_| NoAnswer::Contract("receipt_form"))?;
-    if let Some(checked) = &checked
-        && let Err(faults) = checked.bind(intent, tool)
-        && let Some(clause) = faults.iter().find_map(clause_of)
-    {
+    if let Some(clause) = checked.as_ref().and_then(|checked| broken(checked, intent, tool)) {
         return Err(NoAnswer::Contract(clause));
     }
     Ok(checked)
+}
+
+/// The clause that a receipt breaks, if it breaks one.
+fn broken(checked: &CheckedReceipt, intent: &Intent, tool: &Tool) -> Option<&'static str> {
+    checked.bind(intent, tool).err().and_then(|faults| faults.iter().find_map(clause_of))
+}
+
+/// An answer without the secrets that its author could know. What must stay exact is never masked, and what
+/// was masked has to keep the contract.
+///
+/// # Errors
+/// `Contract` where it can't be done: nothing of the answer counts then.
+pub fn redact(
+    answer: AdapterAnswer,
+    known: &KnownSecrets,
+    intent: &Intent,
+    tool: &Tool,
+) -> Result<AdapterAnswer, NoAnswer> {
+    const SECRET: NoAnswer = NoAnswer::Contract("secret");
+    const REDACTED: NoAnswer = NoAnswer::Contract("redacted");
+    let exact = answer.verification.as_ref().map(|verification| verification.source.as_str());
+    if exact.is_some_and(|text| known.is_in_exact(text)) {
+        return Err(SECRET);
+    }
+    let Some(sent) = &answer.receipt else { return Ok(answer) };
+    let receipt = known.redact(sent).map_err(|fault| match fault {
+        Unredactable::Exact => SECRET,
+        Unredactable::Form => REDACTED,
+    })?;
+    if receipt.digest != sent.digest && broken(&receipt, intent, tool).is_some() {
+        return Err(REDACTED);
+    }
+    Ok(AdapterAnswer { receipt: Some(receipt), ..answer })
 }
 
 /// The clause that a fault of a receipt breaks. Another target is no broken answer but a finding, and

@@ -1,12 +1,10 @@
-//! What keeps one adapter from being everybody's trouble: bounded concurrency without a queue, and a
-//! circuit breaker that leaves alone what keeps failing.
+//! A circuit breaker leaves alone what keeps failing. How many calls may be under way is counted where they
+//! begin: a call brings its place along.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use moka::sync::Cache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::domain::adapter::NoAnswer;
 use crate::domain::canonical::Sha256Digest;
@@ -15,9 +13,6 @@ use crate::limits;
 
 /// Failures that nobody has asked about for this long are forgotten.
 const FORGET_AFTER: Duration = Duration::from_hours(1);
-
-type Tool = (Tenant, Name);
-type UnderWay = Arc<Mutex<HashMap<Tool, usize>>>;
 
 /// Which adapter it is. A registration that changes its adapter starts anew.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,7 +39,7 @@ impl<T> From<&Result<T, NoAnswer>> for Ending {
         match result {
             Ok(_) => Self::Answered,
             Err(NoAnswer::Timeout | NoAnswer::Unreachable | NoAnswer::Status | NoAnswer::Contract(_)) => Self::Failed,
-            Err(NoAnswer::Forbidden | NoAnswer::CircuitOpen | NoAnswer::Capacity | NoAnswer::NoSecret) => Self::Neutral,
+            Err(NoAnswer::Forbidden | NoAnswer::CircuitOpen | NoAnswer::NoSecret) => Self::Neutral,
         }
     }
 }
@@ -106,18 +101,12 @@ impl Breaker {
 /// The guard in front of all adapters of one process.
 #[derive(Debug)]
 pub struct Guard {
-    calls: Arc<Semaphore>,
-    under_way: UnderWay,
     breakers: Cache<AdapterKey, Arc<Mutex<Breaker>>>,
 }
 
 impl Default for Guard {
     fn default() -> Self {
-        Self {
-            calls: Arc::new(Semaphore::new(limits::ADAPTER_CALLS)),
-            under_way: Arc::default(),
-            breakers: Cache::builder().max_capacity(limits::ADAPTERS_REMEMBERED).time_to_idle(FORGET_AFTER).build(),
-        }
+        Self { breakers: Cache::builder().max_capacity(limits::ADAPTERS_REMEMBERED).time_to_idle(FORGET_AFTER).build() }
     }
 }
 
@@ -125,13 +114,11 @@ impl Guard {
     /// Lets a call through, or says at once why not.
     ///
     /// # Errors
-    /// `Capacity` or `CircuitOpen`.
+    /// `CircuitOpen`.
     pub fn admit(&self, key: &AdapterKey, now: Instant) -> Result<Admission, NoAnswer> {
-        let tool = ToolPermit::take(&self.under_way, (key.tenant.clone(), key.tool.clone()))?;
-        let process = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| NoAnswer::Capacity)?;
         let breaker = self.breakers.get_with_by_ref(key, Arc::default);
         let probe = lock(&breaker).admit(now)?;
-        Ok(Admission { breaker, probe, settled: false, _permits: (tool, process) })
+        Ok(Admission { breaker, probe, settled: false })
     }
 }
 
@@ -141,7 +128,6 @@ pub struct Admission {
     breaker: Arc<Mutex<Breaker>>,
     probe: bool,
     settled: bool,
-    _permits: (ToolPermit, OwnedSemaphorePermit),
 }
 
 impl Admission {
@@ -165,39 +151,6 @@ impl Breaker {
     fn release_probe(&mut self) {
         if let Some(open) = &mut self.open {
             open.probing = false;
-        }
-    }
-}
-
-/// One of the calls that a tool may have under way.
-#[derive(Debug)]
-struct ToolPermit {
-    under_way: UnderWay,
-    tool: Tool,
-}
-
-impl ToolPermit {
-    fn take(under_way: &UnderWay, tool: Tool) -> Result<Self, NoAnswer> {
-        {
-            let mut counts = lock(under_way);
-            let count = counts.entry(tool.clone()).or_insert(0);
-            if *count >= limits::ADAPTER_CALLS_PER_TOOL {
-                return Err(NoAnswer::Capacity);
-            }
-            *count = count.saturating_add(1);
-        }
-        Ok(Self { under_way: Arc::clone(under_way), tool })
-    }
-}
-
-impl Drop for ToolPermit {
-    fn drop(&mut self) {
-        let mut counts = lock(&self.under_way);
-        if let Some(count) = counts.get_mut(&self.tool) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.remove(&self.tool);
-            }
         }
     }
 }
@@ -295,24 +248,5 @@ mod tests {
             admission.settle(&FAILED, now);
         }
         assert!(guard.admit(&key, now + seconds(5)).is_ok());
-    }
-
-    #[test]
-    fn a_tool_has_its_share_and_the_process_its_bound() {
-        let (guard, now) = (Guard::default(), Instant::now());
-        let mut held = Vec::new();
-        for tool in ["a", "b", "c", "d"] {
-            for _ in 0..limits::ADAPTER_CALLS_PER_TOOL {
-                held.push(guard.admit(&key(tool), now).unwrap());
-            }
-            assert_eq!(guard.admit(&key(tool), now).unwrap_err(), NoAnswer::Capacity, "{tool}");
-        }
-        assert_eq!(held.len(), limits::ADAPTER_CALLS);
-        assert_eq!(guard.admit(&key("e"), now).unwrap_err(), NoAnswer::Capacity);
-        held.pop();
-        let last = guard.admit(&key("e"), now).unwrap();
-        assert_eq!(guard.admit(&key("d"), now).unwrap_err(), NoAnswer::Capacity);
-        drop((held, last));
-        assert!(lock(&guard.under_way).is_empty(), "nothing is remembered of tools that are at rest");
     }
 }

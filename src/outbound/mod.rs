@@ -42,11 +42,23 @@ impl OutboundAdapters {
             AdapterKey { tenant: call.tenant.clone(), tool: call.tool.name.clone(), fingerprint: spec.fingerprint() };
         let admission = self.guard.admit(&key, Instant::now())?;
         let started = Instant::now();
-        let result = Box::pin(self.call(call, spec)).await;
+        let result = match Box::pin(self.call(call, spec)).await {
+            Ok(answer) => self.redacted(call, answer).await,
+            Err(no) => Err(no),
+        };
         metrics::histogram!("actonce_adapter_call_seconds", "question" => call.question.as_str())
             .record(started.elapsed().as_secs_f64());
         admission.settle(&result, Instant::now());
         result
+    }
+
+    /// The answer without the secrets that its author could know (law 11), and the contract once more.
+    async fn redacted(&self, call: &AdapterCall, answer: AdapterAnswer) -> Result<AdapterAnswer, NoAnswer> {
+        if answer.receipt.is_none() && answer.verification.is_none() {
+            return Ok(answer);
+        }
+        let known = self.secrets.known(&call.tenant, &call.tool).await?;
+        contract::redact(answer, &known, &call.record.intent, &call.tool)
     }
 
     /// Calls a webhook, or a declarative adapter.

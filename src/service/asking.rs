@@ -1,12 +1,12 @@
-//! Questions that the service puts by itself, and the bounds of all questions: a wedged adapter slows
-//! nobody else, and nothing ever spins (protocol §6, §12).
+//! Questions that the service puts by itself: nothing ever spins (protocol §6, §12).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::places::Places;
 use super::ports::AdapterCall;
 use super::reconciliation::{Ask, timeout_of};
 use super::{Service, ServiceError};
@@ -14,22 +14,18 @@ use crate::domain::adapter::Question;
 use crate::domain::canonical::Sha256Digest;
 use crate::domain::command::{Admission, Command};
 use crate::domain::decide::asking::{Agenda, again, agenda, settler};
-use crate::domain::ids::{EffectKey, Name, Tenant};
+use crate::domain::ids::{EffectKey, Name};
 use crate::domain::receipt::{CheckedReceipt, Receipt};
 use crate::domain::record::Record;
 use crate::domain::refusal::Refusal;
 use crate::domain::time::Timestamp;
 use crate::engine::{Decided, EngineError};
-use crate::limits;
 use crate::store::Postponed;
-
-/// How long a question waits that found no free place.
-const CROWDED_SECONDS: u32 = 1;
 
 /// Calls under way in this process.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    counts: Arc<Mutex<Counts>>,
+    pub(super) places: Places,
     running: Arc<Mutex<HashSet<(Uuid, u32)>>>,
 }
 
@@ -46,34 +42,8 @@ impl Drop for Running {
     }
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    all: usize,
-    tools: HashMap<(Tenant, Name), usize>,
-}
-
-/// A place among the calls under way; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Permit {
-    counts: Arc<Mutex<Counts>>,
-    tool: (Tenant, Name),
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut counts = lock(&self.counts);
-        counts.all = counts.all.saturating_sub(1);
-        if let Some(count) = counts.tools.get_mut(&self.tool) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.tools.remove(&self.tool);
-            }
-        }
-    }
 }
 
 /// What came of an effect that was due.
@@ -92,19 +62,6 @@ fn later(record: &Record, until: Timestamp) -> Done {
 }
 
 impl Asks {
-    /// A place for one call of a tool's adapter; `None` when there is none.
-    pub(super) fn permit(&self, tenant: &Tenant, tool: &Name) -> Option<Permit> {
-        let tool = (tenant.clone(), tool.clone());
-        let mut counts = lock(&self.counts);
-        let of_tool = counts.tools.get(&tool).copied().unwrap_or(0);
-        if counts.all >= limits::ADAPTER_CALLS || of_tool >= limits::ADAPTER_CALLS_PER_TOOL {
-            return None;
-        }
-        counts.all = counts.all.saturating_add(1);
-        counts.tools.insert(tool.clone(), of_tool.saturating_add(1));
-        Some(Permit { counts: Arc::clone(&self.counts), tool })
-    }
-
     /// Marks the call of an attempt as under way; `None` when it is already.
     pub(super) fn begin(&self, effect: Uuid, admitted_revision: u32) -> Option<Running> {
         let attempt = (effect, admitted_revision);
@@ -166,7 +123,9 @@ impl Service {
         let Ok(tool) = settler(record, &found.context) else {
             return Ok(later(record, again(record, since, None, now)));
         };
-        let Some(permit) = self.asks.permit(&record.key.tenant, &tool.name) else { return Ok(Self::crowded(&found)) };
+        let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else {
+            return Ok(self.crowded(&found, &tool.name));
+        };
         let revision = record.life.revision;
         let admission = Admission {
             request_digest: Sha256Digest::of(format!("automatic lookup\n{}\n{revision}", record.key.effect).as_bytes()),
@@ -189,18 +148,16 @@ impl Service {
             Err(error) => return Err(error.into()),
         };
         if let (false, Some(open)) = (admitted.answer.replayed, admitted.record.life.reconciliation.clone()) {
-            let question = Question::Lookup;
-            self.begin_call(
-                Ask { admitted: Arc::clone(&admitted.record), open, tool, question, receipt: None },
-                permit,
-            );
+            let admitted = Arc::clone(&admitted.record);
+            self.begin_call(Ask { admitted, open, tool, question: Question::Lookup, receipt: None, place });
         }
         Ok(Done::Moved)
     }
 
-    fn crowded(found: &Decided) -> Done {
+    fn crowded(&self, found: &Decided, tool: &Name) -> Done {
         metrics::counter!("actonce_questions_crowded_total").increment(1);
-        later(&found.record, found.context.now.plus_seconds(CROWDED_SECONDS))
+        let wait = self.asks.places.wait(&found.record.key.tenant, tool);
+        later(&found.record, found.context.now.plus_micros(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)))
     }
 
     /// Asks the adapter for the fresh read of law 5. Of several replicas, the one that puts the next
@@ -210,7 +167,9 @@ impl Service {
         let next = again(record, record.life.updated_at, None, now);
         let Ok(tool) = settler(record, &found.context) else { return Ok(later(record, next)) };
         let timeout_seconds = timeout_of(&tool);
-        let Some(permit) = self.asks.permit(&record.key.tenant, &tool.name) else { return Ok(Self::crowded(&found)) };
+        let Some(place) = self.asks.places.take(&record.key.tenant, &tool.name) else {
+            return Ok(self.crowded(&found, &tool.name));
+        };
         let until = next.max(now.plus_seconds(timeout_seconds));
         let claim = Postponed {
             key: record.key.clone(),
@@ -231,9 +190,9 @@ impl Service {
                 receipt: receipt_of(&record),
                 record: Arc::clone(&record),
                 timeout: Duration::from_secs(u64::from(timeout_seconds)),
+                place,
             };
             service.verify_by(call, &record).await;
-            drop(permit);
         });
         Ok(Done::Moved)
     }

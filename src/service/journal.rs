@@ -1,11 +1,12 @@
 //! Reading one effect's journal, and checking all of them.
 
-use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
 
+use super::proof::{PublicKeys, Signed};
 use super::{Service, ServiceError};
 use crate::auth::Principal;
 use crate::domain::canonical::Sha256Digest;
-use crate::domain::ids::{EffectKey, Name};
+use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::journal::{GENESIS, entry_hash};
 use crate::domain::record::Life;
 use crate::store::{AuditRow, JournalRow, Store, StoreError};
@@ -61,6 +62,14 @@ pub enum Damage {
     Truncated,
     /// A row is not readable at all.
     Unreadable,
+    /// Every entry of an effect is gone, and a checkpoint names it.
+    Removed,
+    /// An entry holds by itself and is another one than a checkpoint names: the chain was made anew.
+    Rewritten,
+    /// A checkpoint is not what was signed, or its leaves are not those that it covers.
+    CheckpointEdited,
+    /// A checkpoint is not there.
+    CheckpointMissing,
 }
 
 /// One finding.
@@ -68,10 +77,14 @@ pub enum Damage {
 pub struct Finding {
     /// The tenant.
     pub tenant: String,
-    /// The effect's id in the store.
+    /// The effect's id in the store; empty where the damage is a checkpoint's own.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub effect: String,
-    /// The revision that shows it.
+    /// The revision that shows it; 0 where there is none.
     pub revision: u32,
+    /// The checkpoint that shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<u64>,
     /// What it is.
     pub damage: Damage,
     /// In words.
@@ -85,6 +98,12 @@ pub struct Report {
     pub effects: u64,
     /// Entries looked at.
     pub entries: u64,
+    /// Checkpoints looked at.
+    pub checkpoints: u64,
+    /// Whether the signatures of the checkpoints were checked; without the public key they were not.
+    pub signatures_checked: bool,
+    /// Kept copies of checkpoints that were looked for.
+    pub copies: u64,
     /// Findings in all.
     pub damaged: u64,
     /// The first findings, at most 1,000.
@@ -94,17 +113,47 @@ pub struct Report {
 const FINDINGS: usize = 1_000;
 const PAGE: u32 = 500;
 
+/// What is verified, and with what.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// One tenant alone.
+    pub tenant: Option<Tenant>,
+    /// One effect of it alone.
+    pub effect: Option<Uuid>,
+    /// Keys that checkpoints are checked with.
+    pub keys: Option<PublicKeys>,
+    /// Checkpoints that were kept elsewhere, as they were printed.
+    pub copies: Vec<Signed>,
+}
+
+impl Scope {
+    /// Whether it has a tenant, by its stored name.
+    pub(super) fn has(&self, tenant: &str) -> bool {
+        self.tenant.as_ref().is_none_or(|only| only.as_str() == tenant)
+    }
+
+    /// Whether it has an effect.
+    pub(super) fn has_effect(&self, key: &EffectKey) -> bool {
+        self.has(key.tenant.as_str()) && self.effect.is_none_or(|only| only == key.effect)
+    }
+
+    /// Before its first effect.
+    fn start(&self) -> Option<EffectKey> {
+        let tenant = self.tenant.clone()?;
+        Some(EffectKey { tenant, effect: self.effect.unwrap_or(Uuid::nil()) })
+    }
+}
+
 impl Report {
-    fn add(&mut self, key: &EffectKey, revision: u32, damage: Damage, detail: &'static str) {
+    pub(super) fn add(&mut self, key: &EffectKey, revision: u32, damage: Damage, detail: &'static str) {
+        let (tenant, effect) = (key.tenant.as_str().to_owned(), key.effect.to_string());
+        self.push(Finding { tenant, effect, revision, checkpoint: None, damage, detail });
+    }
+
+    pub(super) fn push(&mut self, finding: Finding) {
         self.damaged = self.damaged.saturating_add(1);
         if self.findings.len() < FINDINGS {
-            self.findings.push(Finding {
-                tenant: key.tenant.as_str().to_owned(),
-                effect: key.effect.to_string(),
-                revision,
-                damage,
-                detail,
-            });
+            self.findings.push(finding);
         }
     }
 }
@@ -115,6 +164,8 @@ struct Head {
     revision: u32,
     hash: Vec<u8>,
     is_open: bool,
+    /// Whether the entry is what was hashed.
+    holds: bool,
 }
 
 /// Re-checks every journal from the database alone: hashes, links, gaps, the documents that the
@@ -123,39 +174,58 @@ struct Head {
 /// # Errors
 /// The store can't answer.
 pub async fn verify(store: &dyn Store) -> Result<Report, StoreError> {
+    verify_scope(store, &Scope::default()).await
+}
+
+/// The same for a part of the database, with checkpoints, and with kept copies of them.
+///
+/// # Errors
+/// The store can't answer.
+pub async fn verify_scope(store: &dyn Store, scope: &Scope) -> Result<Report, StoreError> {
     let mut report = Report::default();
+    verify_entries(store, scope, &mut report).await?;
+    check_open(store, scope, &mut report).await?;
+    super::proof::check::checkpoints(store, scope, &mut report).await?;
+    Ok(report)
+}
+
+async fn verify_entries(store: &dyn Store, scope: &Scope, report: &mut Report) -> Result<(), StoreError> {
     let mut head: Option<Head> = None;
-    let mut after = None;
-    loop {
+    let mut after = scope.start().map(|key| (key, 0));
+    'pages: loop {
         let rows = store.audit(after.take(), PAGE).await?;
         let Some(last) = rows.last() else { break };
         after = Some((last.key.clone(), last.journal.revision));
         for row in &rows {
+            if !scope.has_effect(&row.key) {
+                break 'pages;
+            }
             report.entries = report.entries.saturating_add(1);
             if head.as_ref().is_none_or(|head| head.key != row.key) {
                 if let Some(head) = head.take() {
-                    check_end(store, &head, &mut report).await?;
+                    check_end(store, &head, report).await?;
                 }
                 report.effects = report.effects.saturating_add(1);
             }
-            check_row(row, head.as_ref(), &mut report);
+            let holds = check_row(row, head.as_ref(), report);
             let is_open = serde_json::from_str::<Life>(&row.life).is_ok_and(|life| life.is_open());
             head = Some(Head {
                 key: row.key.clone(),
                 revision: row.journal.revision,
                 hash: row.journal.hash.clone(),
                 is_open,
+                holds,
             });
         }
     }
-    if let Some(head) = head.take() {
-        check_end(store, &head, &mut report).await?;
+    match head.take() {
+        Some(head) => check_end(store, &head, report).await,
+        None => Ok(()),
     }
-    check_open(store, &mut report).await?;
-    Ok(report)
 }
 
-fn check_row(row: &AuditRow, head: Option<&Head>, report: &mut Report) {
+/// Checks one row. Answers whether the entry is what was hashed.
+fn check_row(row: &AuditRow, head: Option<&Head>, report: &mut Report) -> bool {
     let (key, revision) = (&row.key, row.journal.revision);
     let (expected, prev): (u32, &[u8]) = match head {
         Some(head) => (head.revision.saturating_add(1), &head.hash),
@@ -163,13 +233,22 @@ fn check_row(row: &AuditRow, head: Option<&Head>, report: &mut Report) {
     };
     if revision != expected {
         report.add(key, expected, Damage::Missing, "an entry is not there although a later one is");
-    } else if row.journal.prev_hash != prev {
-        report.add(key, revision, Damage::Forked, "the entry continues another history than the one before it");
     }
-    let prev: [u8; 32] = row.journal.prev_hash.as_slice().try_into().unwrap_or(GENESIS);
-    if entry_hash(key, revision, &prev, &row.journal.entry).as_slice() != row.journal.hash {
+    let stored_prev: [u8; 32] = row.journal.prev_hash.as_slice().try_into().unwrap_or(GENESIS);
+    let holds = entry_hash(key, revision, &stored_prev, &row.journal.entry).as_slice() == row.journal.hash;
+    if revision == expected && row.journal.prev_hash != prev {
+        // Both entries are what somebody hashed: that is how two writers look that went on from one another's
+        // lost entries, each on a copy of its own. Otherwise one of them was edited where it stands.
+        let detail = if holds && head.is_some_and(|head| head.holds) {
+            "two histories, each whole in itself: two writers on two copies, a restored copy, or a tail hashed anew"
+        } else {
+            "the entry continues another history than the one before it"
+        };
+        report.add(key, revision, Damage::Forked, detail);
+    }
+    if !holds {
         report.add(key, revision, Damage::Edited, "the entry is not what was hashed");
-        return;
+        return false;
     }
     match serde_json::from_str::<Covered>(&row.journal.entry) {
         Err(_) => report.add(key, revision, Damage::Unreadable, "the entry can't be read"),
@@ -183,6 +262,7 @@ fn check_row(row: &AuditRow, head: Option<&Head>, report: &mut Report) {
             }
         }
     }
+    true
 }
 
 /// The digests in an entry.
@@ -199,9 +279,7 @@ impl Covered {
     fn covers(&self, row: &AuditRow) -> bool {
         let same = |digest: Option<&String>, text: Option<&String>| match (digest, text) {
             (None, None) => true,
-            (Some(digest), Some(text)) => {
-                digest.strip_prefix("sha256:") == Some(hex::encode(Sha256::digest(text.as_bytes())).as_str())
-            }
+            (Some(digest), Some(text)) => Sha256Digest::of(text.as_bytes()).as_str() == digest,
             _ => false,
         };
         same(self.intent_digest.as_ref(), row.intent.as_ref())
@@ -224,22 +302,30 @@ async fn check_end(store: &dyn Store, head: &Head, report: &mut Report) -> Resul
     Ok(())
 }
 
+fn step_back(key: &EffectKey) -> EffectKey {
+    EffectKey { tenant: key.tenant.clone(), effect: Uuid::from_u128(key.effect.as_u128().saturating_sub(1)) }
+}
+
 async fn open_mark(store: &dyn Store, key: &EffectKey) -> Result<Option<u32>, StoreError> {
     // Marks are read strictly after a key: step back by one id.
-    let before =
-        EffectKey { tenant: key.tenant.clone(), effect: uuid::Uuid::from_u128(key.effect.as_u128().saturating_sub(1)) };
-    let marks = store.open_marks(Some(before), 1).await?;
+    let marks = store.open_marks(Some(step_back(key)), 1).await?;
     Ok(marks.into_iter().find(|mark| mark.key == *key).map(|mark| mark.revision))
 }
 
 /// Every open mark names the newest entry of its effect. An entry is never younger than the mark that
 /// names it, and the marks are read first: what they name and is not there was cut off.
-async fn check_open(store: &dyn Store, report: &mut Report) -> Result<(), StoreError> {
-    let mut after = None;
+async fn check_open(store: &dyn Store, scope: &Scope, report: &mut Report) -> Result<(), StoreError> {
+    // Marks are read strictly after a key: one id back, the effect itself is among them.
+    let mut after = scope.start().map(|key| step_back(&key));
     loop {
-        let marks = store.open_marks(after.take(), PAGE).await?;
+        let mut marks = store.open_marks(after.take(), PAGE).await?;
+        let read = marks.len();
         let Some(last) = marks.last() else { return Ok(()) };
         after = Some(last.key.clone());
+        marks.retain(|mark| scope.has_effect(&mark.key));
+        if marks.is_empty() && read > 0 && scope.tenant.is_some() {
+            return Ok(());
+        }
         let keys: Vec<EffectKey> = marks.iter().map(|mark| mark.key.clone()).collect();
         let revisions = store.revisions(&keys).await?;
         for (mark, newest) in marks.iter().zip(revisions) {

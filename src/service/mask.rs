@@ -1,7 +1,8 @@
 //! Masks what looks like a secret in free text (law 11). Failure details are typed by programs that
 //! paste what they have at hand.
 
-const MASK: &str = "[masked]";
+/// What stands in the place of a secret.
+pub(super) const MASK: &str = "[masked]";
 
 /// Prefixes of well-known credentials.
 const PREFIXES: [&str; 14] = [

@@ -4,6 +4,8 @@ pub mod aliases;
 pub mod approvals;
 mod asking;
 pub mod bulk;
+pub mod bypass;
+mod doubts;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
@@ -16,13 +18,16 @@ pub mod keys;
 pub mod lists;
 pub mod mask;
 pub mod outbox;
+pub mod places;
 pub mod ports;
 pub mod profiles;
+pub mod proof;
 pub mod queue;
 pub mod queue_item;
 pub mod reconciliation;
 mod reconciliation_history;
 pub mod recovery;
+pub mod redact;
 pub mod seal;
 pub mod secrets;
 pub mod sources;
@@ -64,6 +69,10 @@ pub struct Service {
     inbound: Inbound,
     events: events::Events,
     outbox: outbox::Outbox,
+    proof: proof::checkpoint::Proof,
+    bypass: bypass::Reports,
+    /// Doubts are to be woken.
+    doubt_wake: tokio::sync::Notify,
 }
 
 /// What the use cases are made with.
@@ -87,13 +96,15 @@ pub struct Parts {
     pub tasks: TaskTracker,
     /// When it is cancelled, requests that wait are answered at once.
     pub stopping: CancellationToken,
+    /// Checkpoints and evidence.
+    pub proof: proof::checkpoint::Proof,
 }
 
 impl Service {
     /// The use cases.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping } = parts;
+        let Parts { engine, data_key, keyring, adapters, secrets, sealer, principal, tasks, stopping, proof } = parts;
         engine.seal_with(Arc::<Sealer>::clone(&sealer));
         Self {
             engine,
@@ -106,10 +117,13 @@ impl Service {
             inbound: Inbound::default(),
             events: events::Events::default(),
             outbox: outbox::Outbox::default(),
+            doubt_wake: tokio::sync::Notify::new(),
             sealer,
             principal,
             tasks,
             stopping,
+            proof,
+            bypass: bypass::Reports::default(),
         }
     }
 

@@ -8,6 +8,8 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::places::Place;
+use super::redact::KnownSecrets;
 use crate::domain::adapter::{AdapterAnswer, NoAnswer, Question, WriteOnly};
 use crate::domain::ids::Tenant;
 use crate::domain::receipt::CheckedReceipt;
@@ -33,6 +35,8 @@ pub struct AdapterCall {
     pub receipt: Option<CheckedReceipt>,
     /// How long it may take, at most the tool's own timeout.
     pub timeout: Duration,
+    /// Its place among the calls under way.
+    pub place: Arc<Place>,
 }
 
 /// Asks adapters. An answer has kept the contract of protocol §7; whether its receipt binds is decided
@@ -90,6 +94,9 @@ impl fmt::Debug for SigningSecret {
 pub trait AdapterSecrets: Send + Sync + fmt::Debug {
     /// What webhooks to the adapter of a tool are signed with, the newest first; never empty.
     async fn signing(&self, tenant: &Tenant, tool: &Tool) -> Result<Vec<SigningSecret>, NoAnswer>;
+
+    /// All that the adapter of a tool could know of secrets, for redaction.
+    async fn known(&self, tenant: &Tenant, tool: &Tool) -> Result<KnownSecrets, NoAnswer>;
 
     /// The values of a secret of the configuration that a tenant may use, the newest first.
     fn named(&self, tenant: &Tenant, name: &str) -> Option<&[Box<str>]>;

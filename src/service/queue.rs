@@ -200,7 +200,7 @@ pub(super) fn walks(horizon: &Horizon, reason: Option<QueueReason>) -> Vec<Queue
             // It was created before it became doubtful, so half of the time has passed since at least.
             created_until_us: half
                 .map_or(i64::MAX, |half| horizon.now.plus_micros(micros(half).saturating_neg()).micros()),
-            due_until_us: half.map_or(i64::MAX, |half| horizon.now.plus_seconds(half).micros()),
+            doubt_until_us: half.map_or(i64::MAX, |half| horizon.now.plus_seconds(half).micros()),
         };
         QueueWalk::Doubt(horizon.halves.iter().map(bound).collect())
     };

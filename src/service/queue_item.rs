@@ -107,7 +107,7 @@ impl Horizon {
             _ if is_overdue => Some(QueueReason::Blocked),
             Some(State::OutcomeUnknown) => {
                 let end = half.map(|half| self.now.plus_seconds(half));
-                let is_near = row.due_at.is_none_or(|due| end.is_none_or(|end| due <= end));
+                let is_near = row.doubt_until.is_none_or(|due| end.is_none_or(|end| due <= end));
                 is_near.then_some(QueueReason::OutcomeUnknown)
             }
             Some(State::IntentRecorded | State::SafeToRetry) => {
@@ -160,15 +160,22 @@ impl Service {
         if let Some(record) = &record {
             tool = Some(record.intent.tool.clone());
             let life = &record.life;
-            reason = if life.is_open() {
-                // Of a doubt the deadline counts, not when the service asks next.
-                let asks =
-                    life.state == State::OutcomeUnknown && life.reconciliation.is_none() && life.ask_at.is_some();
-                let due_at = if asks { life.deadline_at } else { life.due_at() };
-                let (state, contradicted) = (Some(life.state), life.contradicted);
-                horizon.reason(&QueueRow { position: row.position, state, due_at, contradicted, tool: tool.clone() })
-            } else {
+            // What the row says of times is what the counts went by; of an effect that has moved on since, the
+            // record tells.
+            let is_same = row.state == Some(life.state) && row.contradicted == life.contradicted;
+            reason = if !life.is_open() {
                 None
+            } else if is_same {
+                horizon.reason(&QueueRow { tool: tool.clone(), ..row.clone() })
+            } else {
+                horizon.reason(&QueueRow {
+                    position: row.position,
+                    state: Some(life.state),
+                    due_at: life.due_at(),
+                    doubt_until: life.doubt_until(),
+                    contradicted: life.contradicted,
+                    tool: tool.clone(),
+                })
             };
         }
         let Some(reason) = reason else { return Ok(None) };

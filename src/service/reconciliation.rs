@@ -8,8 +8,9 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::aliases::{Field, Private};
-use super::asking::Permit;
+use super::places::Place;
 use super::ports::AdapterCall;
+use super::redact::Unredactable;
 use super::{Service, ServiceError};
 use crate::auth::Principal;
 use crate::domain::adapter::{AdapterAnswer, NoAnswer, Question, Verdict};
@@ -56,6 +57,14 @@ impl Basis {
             Self::Lookup => None,
             Self::Receipt(receipt) => Some(receipt),
             Self::Journal(_, receipt) => receipt.as_ref(),
+        }
+    }
+
+    const fn receipt_mut(&mut self) -> Option<&mut CheckedReceipt> {
+        match self {
+            Self::Lookup => None,
+            Self::Receipt(receipt) => Some(receipt),
+            Self::Journal(_, receipt) => receipt.as_mut(),
         }
     }
 
@@ -201,23 +210,28 @@ impl Service {
     pub async fn reconcile(
         self: &Arc<Self>,
         caller: &Principal,
-        request: ReconciliationRequest,
+        mut request: ReconciliationRequest,
         wait: Option<Duration>,
     ) -> Result<Reconciled, ServiceError> {
         let key = EffectKey::of(&caller.tenant, &request.operation_id);
         let found = self.engine().read(&key, &caller.subject).await?;
         let tool = self.preflight(&found, &request)?;
+        // Of what was sent, so that it stays the same request whatever secrets are known later.
+        let digest = request.digest();
+        if let Some(receipt) = request.basis.receipt_mut() {
+            *receipt = self.without_secrets(receipt, &found, &tool).await?;
+        }
         let question = question(&tool, &request.basis);
         // Before the admission: what can't be called is not admitted.
-        let permit = match question {
+        let place = match question {
             Some(_) => Some(
                 self.asks
-                    .permit(&caller.tenant, &tool.name)
+                    .places
+                    .take(&caller.tenant, &tool.name)
                     .ok_or(ServiceError::Capacity("too many adapter calls are under way"))?,
             ),
             None => None,
         };
-        let digest = request.digest();
         let admission = Admission {
             request_digest: digest.clone(),
             expected_revision: request.expected_revision,
@@ -231,7 +245,7 @@ impl Service {
         let admitted = self.admit(caller, &key, admission).await?;
         let open = admitted.record.life.reconciliation.clone().filter(|open| open.request_digest == digest);
         let Some(open) = open else { return closed(admitted, &digest) };
-        let Some((question, permit)) = question.zip(permit) else {
+        let Some((question, place)) = question.zip(place) else {
             let finding = supplied(&request.basis);
             match self.settle_attempt(&key, &caller.subject, &open, finding).await {
                 // Somebody else was first: what is there is told.
@@ -241,10 +255,8 @@ impl Service {
             return self.told(caller, &key, open.admitted_revision).await;
         };
         let receipt = request.basis.receipt().cloned();
-        self.begin_call(
-            Ask { admitted: Arc::clone(&admitted.record), open: open.clone(), tool, question, receipt },
-            permit,
-        );
+        let record = Arc::clone(&admitted.record);
+        self.begin_call(Ask { admitted: record, open: open.clone(), tool, question, receipt, place });
         self.await_closing(caller, &key, &open, wait).await
     }
 
@@ -316,6 +328,28 @@ impl Service {
         Ok(tool)
     }
 
+    /// A supplied receipt as it may be stored: without the secrets that the tool's adapter could know (law 11).
+    async fn without_secrets(
+        &self,
+        receipt: &CheckedReceipt,
+        found: &Decided,
+        tool: &Tool,
+    ) -> Result<CheckedReceipt, ServiceError> {
+        let known = self.secrets.known(&found.record.key.tenant, tool).await?;
+        let rejected = |reason| {
+            let faults = vec![Fault::new("/receipt", reason)];
+            refused(Refusal::ReceiptRejected(faults), found)
+        };
+        let redacted = known.redact(receipt).map_err(|fault| match fault {
+            Unredactable::Exact => rejected("has a secret of the tool's adapter where it must stay exact"),
+            Unredactable::Form => rejected("is not a receipt any more once a secret of the tool's adapter is masked"),
+        })?;
+        if redacted.digest != receipt.digest && redacted.bind(&found.record.intent, tool).is_err() {
+            return Err(rejected("does not satisfy the tool once a secret of its adapter is masked"));
+        }
+        Ok(redacted)
+    }
+
     /// Step 2. A request that an older admission stands for, and a newer one replaced, is stale.
     async fn admit(&self, caller: &Principal, key: &EffectKey, admission: Admission) -> Result<Decided, ServiceError> {
         let digest = admission.request_digest.clone();
@@ -342,7 +376,7 @@ impl Service {
     }
 
     /// Step 3 and 4, apart from the request that asked for it.
-    pub(super) fn begin_call(self: &Arc<Self>, ask: Ask, permit: Permit) {
+    pub(super) fn begin_call(self: &Arc<Self>, ask: Ask) {
         let key = ask.admitted.key.clone();
         let effect = key.effect;
         // The same attempt is asked for once at a time in this process. Marked here and not in the task:
@@ -362,7 +396,6 @@ impl Service {
             }
             drop(running);
             service.engine().waiters().wake(effect);
-            drop(permit);
         });
     }
 
@@ -380,6 +413,7 @@ impl Service {
             record: Arc::clone(&ask.admitted),
             receipt: ask.receipt.clone(),
             timeout,
+            place: Arc::clone(&ask.place),
         };
         // The deadline is kept here as well, whatever stands behind the port.
         match tokio::time::timeout(timeout, self.adapters.ask(call)).await {
@@ -463,6 +497,8 @@ pub(super) struct Ask {
     pub(super) question: Question,
     /// The receipt to be validated.
     pub(super) receipt: Option<CheckedReceipt>,
+    /// Held until what is found is settled.
+    pub(super) place: Arc<Place>,
 }
 
 /// How long an attempt may take.

@@ -8,12 +8,14 @@ use async_trait::async_trait;
 
 use super::ServiceError;
 use super::ports::{AdapterSecrets, DatabaseTime, SigningSecret};
+use super::redact::KnownSecrets;
 use super::seal::Sealer;
 use crate::domain::adapter::{AdapterSpec, NoAnswer, WriteOnly};
+use crate::domain::declarative::DeclarativeSpec;
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::tool::Tool;
 use crate::limits;
-use crate::store::{Store, ToolSecretRow};
+use crate::store::{Store, StoreError, ToolSecretRow};
 
 /// What the stored secrets are sealed for.
 const DOMAIN: &str = "tool secret";
@@ -102,12 +104,30 @@ impl ToolSecrets {
         }
     }
 
+    /// All that the adapter of a tool could know of secrets: what its webhooks are signed with, the former
+    /// secret included, and what its requests carry.
+    ///
+    /// # Errors
+    /// The store can't answer.
+    pub async fn known(&self, tenant: &Tenant, tool: &Tool) -> Result<KnownSecrets, StoreError> {
+        let mut known = KnownSecrets::default();
+        let Some(adapter) = &tool.spec.adapter else { return Ok(known) };
+        let sent = adapter.request.as_ref().map(DeclarativeSpec::secrets).unwrap_or_default();
+        for name in adapter.secret_ref.iter().chain(&sent) {
+            self.named(tenant, name).unwrap_or_default().iter().for_each(|value| known.add(value));
+        }
+        if adapter.url.is_some() && adapter.secret_ref.is_none() {
+            let rows = self.store.tool_secrets(tenant, &tool.name).await?;
+            rows.iter().filter_map(|row| self.open(tenant, &tool.name, row)).for_each(|secret| {
+                known.add_signing(&secret);
+            });
+        }
+        Ok(known)
+    }
+
     /// The stored secrets that sign now: the newest, and the one before it for a while.
     async fn stored(&self, tenant: &Tenant, tool: &Name) -> Result<Vec<SigningSecret>, NoAnswer> {
-        let rows = self.store.tool_secrets(tenant, tool).await.map_err(|error| {
-            tracing::warn!(%error, "the secrets of a tool can't be read");
-            NoAnswer::NoSecret
-        })?;
+        let rows = self.store.tool_secrets(tenant, tool).await.map_err(|error| unreadable(&error))?;
         let now = self.time.now();
         let signs = |row: &&ToolSecretRow| {
             row.retired_at.is_none_or(|retired| now < retired.plus_seconds(limits::SECRET_OVERLAP_SECONDS))
@@ -115,6 +135,11 @@ impl ToolSecrets {
         let valid = rows.iter().filter(signs).take(limits::TOOL_SECRETS);
         Ok(valid.filter_map(|row| self.open(tenant, tool, row)).collect())
     }
+}
+
+fn unreadable(error: &StoreError) -> NoAnswer {
+    tracing::warn!(%error, "the secrets of a tool can't be read");
+    NoAnswer::NoSecret
 }
 
 #[async_trait]
@@ -129,6 +154,10 @@ impl AdapterSecrets for ToolSecrets {
             None => self.stored(tenant, &tool.name).await?,
         };
         if secrets.is_empty() { Err(NoAnswer::NoSecret) } else { Ok(secrets) }
+    }
+
+    async fn known(&self, tenant: &Tenant, tool: &Tool) -> Result<KnownSecrets, NoAnswer> {
+        Self::known(self, tenant, tool).await.map_err(|error| unreadable(&error))
     }
 
     fn named(&self, tenant: &Tenant, name: &str) -> Option<&[Box<str>]> {

@@ -164,12 +164,17 @@ impl Service {
         secrets.map(Some).ok_or(ServiceError::Internal("the secrets of a source can't be opened with this data key"))
     }
 
+    /// The secrets of a source as they were given.
+    pub(super) fn secret_texts(&self, source: &Source) -> Result<Vec<String>, ServiceError> {
+        match &source.spec.secret_ref {
+            Some(reference) => Ok(self.named_secrets(&source.row.tenant, reference)),
+            None => Ok(self.sealed_secrets(&source.row)?.unwrap_or_default()),
+        }
+    }
+
     /// The bytes of the secrets that a delivery may be signed with.
     pub(super) fn signing_secrets(&self, source: &Source) -> Result<Vec<Vec<u8>>, ServiceError> {
-        let texts = match &source.spec.secret_ref {
-            Some(reference) => self.named_secrets(&source.row.tenant, reference),
-            None => self.sealed_secrets(&source.row)?.unwrap_or_default(),
-        };
+        let texts = self.secret_texts(source)?;
         if texts.is_empty() {
             tracing::warn!(source = %source.row.name, "a receipt source has no secret here");
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::doubts::asks_by_itself;
 use super::ports::SigningSecret;
 use super::{Service, ServiceError};
 use crate::auth::Principal;
@@ -29,6 +30,8 @@ struct ToolChange {
     spec: Option<String>,
     paused: bool,
     deleted: bool,
+    /// The service asks about its doubts from now on, also about those that are open.
+    wakes_doubts: bool,
     /// A new secret, sealed.
     secret: Option<Vec<u8>>,
 }
@@ -73,8 +76,9 @@ impl Service {
             }
             let revision = row.as_ref().map_or(0, |row| row.revision).saturating_add(u32::from(!same_spec));
             let created = known.is_none();
+            let wakes_doubts = !same_spec && asks_by_itself(&spec);
             let spec = (!same_spec).then(|| text.clone());
-            let change = ToolChange { revision, spec, paused, deleted: false, secret: new_secret };
+            let change = ToolChange { revision, spec, paused, deleted: false, wakes_doubts, secret: new_secret };
             if let Some(tool) = self.write(caller, name, row, change).await? {
                 return Ok(ToolChanged { tool, created });
             }
@@ -133,7 +137,7 @@ impl Service {
                 return Ok(tool_of(row)?);
             }
             let revision = row.revision;
-            let change = ToolChange { revision, spec: None, paused, deleted: false, secret: None };
+            let change = ToolChange { revision, spec: None, paused, deleted: false, wakes_doubts: false, secret: None };
             if let Some(tool) = self.write(caller, name, Some(row), change).await? {
                 return Ok(tool);
             }
@@ -155,7 +159,8 @@ impl Service {
             let row = self.live_tool(caller, name).await?;
             check_revision(Some(&row), expected_revision)?;
             let revision = row.revision;
-            let change = ToolChange { revision, spec: None, paused: false, deleted: true, secret: None };
+            let change =
+                ToolChange { revision, spec: None, paused: false, deleted: true, wakes_doubts: false, secret: None };
             if self.write(caller, name, Some(row), change).await?.is_some() {
                 return Ok(());
             }
@@ -199,7 +204,7 @@ impl Service {
         found: Option<ToolRow>,
         change: ToolChange,
     ) -> Result<Option<Arc<Tool>>, ServiceError> {
-        let ToolChange { revision, spec, paused, deleted, secret } = change;
+        let ToolChange { revision, spec, paused, deleted, wakes_doubts, secret } = change;
         let store = self.engine().store();
         let at = self.engine().clock().now();
         let written = store
@@ -211,12 +216,16 @@ impl Service {
                 spec: spec.clone(),
                 paused,
                 deleted,
+                wakes_doubts,
                 secret,
                 by: caller.subject.clone(),
                 at,
             })
             .await?;
         self.engine().tools().forget(&caller.tenant, name);
+        if wakes_doubts && written == ToolWritten::Applied {
+            self.doubt_wake.notify_one();
+        }
         match written {
             ToolWritten::Lost => Ok(None),
             ToolWritten::InUse => Err(ServiceError::ToolConflict("an unresolved effect uses this tool")),

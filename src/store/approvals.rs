@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use super::elapsed::WaitChange;
 use super::{Position, Result};
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::time::Timestamp;
@@ -21,6 +22,8 @@ pub struct Beside {
     /// A session and its profile. The revision is applied only if the session is bound to that profile,
     /// and no adoption can come between.
     pub session: Option<(Name, Name)>,
+    /// A person is waited for from now on, or no more.
+    pub wait: Option<WaitChange>,
 }
 
 /// A standing grant as stored.

@@ -92,6 +92,8 @@ pub struct OpenRow {
     pub fence: u32,
     /// When a sweep has to look.
     pub due_at: Option<Timestamp>,
+    /// When a doubt ends, of effects whose outcome is unknown.
+    pub doubt_until: Option<Timestamp>,
     /// Guards against the same act under another operation id.
     pub duplicate: Option<Uuid>,
     /// When the effect was created.

@@ -23,29 +23,46 @@ impl FeedMark {
     pub const START: Self = Self { number: i64::MIN, effect: Uuid::nil(), revision: 0 };
 }
 
-/// An entry with the intent of its effect.
+/// What is told of an entry.
+#[derive(Debug, Clone)]
+pub struct FeedContent {
+    /// The entry's bytes.
+    pub entry: String,
+    /// The bytes of its effect's intent.
+    pub intent: String,
+}
+
+/// An entry in the order of the feed.
 #[derive(Debug, Clone)]
 pub struct FeedRow {
     /// Where it stands.
     pub mark: FeedMark,
-    /// The entry's bytes.
-    pub entry: String,
     /// Its hash.
     pub hash: Vec<u8>,
-    /// The intent's bytes.
-    pub intent: String,
+    /// What is told of it; `None` for one of another tenant, which shows how far was looked and nothing else.
+    pub content: Option<FeedContent>,
+}
+
+/// Some of a feed.
+#[derive(Debug)]
+pub struct FeedPage {
+    /// The entries.
+    pub rows: Vec<FeedRow>,
+    /// Whether there may be more behind them.
+    pub more: bool,
 }
 
 /// Reads the journal as a feed.
 #[async_trait]
 pub trait FeedStore {
-    /// Entries of a tenant from a place on, the entry at that place included, in the order of the feed.
-    /// What a transaction that is still under way might yet precede is not shown.
-    async fn feed(&self, tenant: &Tenant, from: &FeedMark, limit: u32) -> Result<Vec<FeedRow>>;
+    /// Entries of a tenant from a place on, in the order of the feed, the entry at that place included whoever it
+    /// belongs to. At most `limit`, and after a bounded look. What a transaction that is still under way might yet
+    /// precede is not shown.
+    async fn feed(&self, tenant: &Tenant, from: &FeedMark, limit: u32) -> Result<FeedPage>;
 
-    /// The last entry that [`FeedStore::feed`] shows.
+    /// The last entry that [`FeedStore::feed`] passes.
     async fn feed_end(&self, tenant: &Tenant) -> Result<Option<FeedRow>>;
 
-    /// For each tenant, whether its feed has an entry with a higher number than this one.
+    /// For each tenant, whether a reader of its feed that came to this number may find more.
     async fn feed_moved(&self, seen: &[(Tenant, i64)]) -> Result<Vec<bool>>;
 }

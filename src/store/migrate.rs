@@ -10,7 +10,7 @@ use sqlx::{Connection as _, SqlSafeStr as _};
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 12;
+pub const LATEST: i64 = 13;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -30,8 +30,11 @@ const SQLITE: &[Script] = &[
     (6, "recovery", include_str!("../../migrations/sqlite/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/sqlite/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/sqlite/0008_alias_keys.sql")),
-    (11, "events", include_str!("../../migrations/sqlite/0011_events.sql")),
-    (12, "subscriptions", include_str!("../../migrations/sqlite/0012_subscriptions.sql")),
+    (9, "elapsed", include_str!("../../migrations/sqlite/0009_elapsed.sql")),
+    (10, "checkpoints", include_str!("../../migrations/sqlite/0010_checkpoints.sql")),
+    (11, "doubts", include_str!("../../migrations/sqlite/0011_doubts.sql")),
+    (12, "events", include_str!("../../migrations/sqlite/0012_events.sql")),
+    (13, "subscriptions", include_str!("../../migrations/sqlite/0013_subscriptions.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -42,8 +45,11 @@ const POSTGRES: &[Script] = &[
     (6, "recovery", include_str!("../../migrations/postgres/0006_recovery.sql")),
     (7, "operators", include_str!("../../migrations/postgres/0007_operators.sql")),
     (8, "alias_keys", include_str!("../../migrations/postgres/0008_alias_keys.sql")),
-    (11, "events", include_str!("../../migrations/postgres/0011_events.sql")),
-    (12, "subscriptions", include_str!("../../migrations/postgres/0012_subscriptions.sql")),
+    (9, "elapsed", include_str!("../../migrations/postgres/0009_elapsed.sql")),
+    (10, "checkpoints", include_str!("../../migrations/postgres/0010_checkpoints.sql")),
+    (11, "doubts", include_str!("../../migrations/postgres/0011_doubts.sql")),
+    (12, "events", include_str!("../../migrations/postgres/0012_events.sql")),
+    (13, "subscriptions", include_str!("../../migrations/postgres/0013_subscriptions.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.

@@ -6,7 +6,11 @@
 
 pub mod aliases;
 pub mod approvals;
+pub mod bypass;
 pub mod changeset;
+pub mod checkpoints;
+pub mod doubts;
+pub mod elapsed;
 pub mod error;
 pub mod feed;
 pub mod migrate;
@@ -31,9 +35,11 @@ use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 
 pub use approvals::{ApprovalStore, Beside, GrantRow, GrantWritten};
+pub use bypass::BypassStore;
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
+pub use checkpoints::CheckpointStore;
 pub use error::{Corruption, StoreError};
-pub use feed::{FeedMark, FeedRow, FeedStore};
+pub use feed::{FeedContent, FeedMark, FeedPage, FeedRow, FeedStore};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
@@ -165,6 +171,8 @@ pub struct ToolWrite {
     pub paused: bool,
     /// Deleted after it, its secrets with it; refused while an open effect uses the tool.
     pub deleted: bool,
+    /// Doubts of the tool that are already open are to be woken: see [`doubts`].
+    pub wakes_doubts: bool,
     /// A new secret, sealed; the former one is retired.
     pub secret: Option<Vec<u8>>,
     /// Who.
@@ -189,13 +197,17 @@ pub enum ToolWritten {
 pub trait Store:
     aliases::AliasKeyStore
     + SecretStore
+    + doubts::DoubtStore
     + OperatorStore
     + RecoveryStore
+    + elapsed::ElapsedStore
     + ReceiptStore
     + ApprovalStore
     + ProfileStore
     + FeedStore
     + SubscriptionStore
+    + CheckpointStore
+    + BypassStore
     + Send
     + Sync
     + std::fmt::Debug

@@ -17,6 +17,8 @@ pub struct QueueRow {
     pub state: Option<State>,
     /// When a sweep has to look.
     pub due_at: Option<Timestamp>,
+    /// When a doubt ends, where the outcome is unknown.
+    pub doubt_until: Option<Timestamp>,
     /// Whether evidence excludes the outcome.
     pub contradicted: bool,
     /// The tool, if it is a name.
@@ -30,8 +32,8 @@ pub struct DoubtBound {
     pub tool: Name,
     /// Created then or before.
     pub created_until_us: i64,
-    /// Due then or before.
-    pub due_until_us: i64,
+    /// The doubt ends then or before.
+    pub doubt_until_us: i64,
 }
 
 /// One part of the queue. Each walks one index; whether a row belongs into the queue is for the caller

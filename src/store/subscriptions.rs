@@ -110,8 +110,19 @@ pub enum Next {
     Dead,
 }
 
+/// A tenant with enabled subscriptions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscribed {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Whether these are the ones whose endpoints failed last.
+    pub failing: bool,
+    /// When the first message of them is due, as far as is known.
+    pub next_at: Timestamp,
+}
+
 /// What waits outside for a subscriber.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Outstanding {
     /// When the oldest message that is due became so.
     pub oldest_due: Option<Timestamp>,
@@ -137,11 +148,18 @@ pub trait SubscriptionStore {
     /// Deletes one and its messages.
     async fn delete_subscription(&self, key: &SubscriptionKey, revision: u32) -> Result<bool>;
 
-    /// Tenants with an enabled subscription.
-    async fn subscribed_tenants(&self, limit: u32) -> Result<Vec<Tenant>>;
+    /// Tenants with an enabled subscription, those of endpoints that fail by themselves.
+    async fn subscribed(&self, limit: u32) -> Result<Vec<Subscribed>>;
 
-    /// Takes subscriptions that have something to do and that nobody has in hand.
-    async fn claim_subscriptions(&self, holder: Uuid, lease_seconds: u32, limit: u32) -> Result<Vec<SubscriptionRow>>;
+    /// Takes subscriptions that have something to do and that nobody has in hand: of endpoints that failed last
+    /// (`failing`), or of the others.
+    async fn claim_subscriptions(
+        &self,
+        holder: Uuid,
+        failing: bool,
+        lease_seconds: u32,
+        limit: u32,
+    ) -> Result<Vec<SubscriptionRow>>;
 
     /// Holds on to one; what it is now, or `None` when it is lost or disabled.
     async fn hold_subscription(

@@ -16,6 +16,7 @@ use actonce::domain::record::{Intent, Life, Record};
 use actonce::domain::time::Timestamp;
 use actonce::domain::tool::{Tool, ToolSpec};
 use actonce::outbound::declarative::{Fetch, FetchRequest, FetchResponse, Secrets, ask};
+use actonce::service::places::Places;
 use actonce::service::ports::AdapterCall;
 use async_trait::async_trait;
 use axum::body::Body;
@@ -191,7 +192,9 @@ fn call(recipe: &Value, effect: &Value, case: &Value, origin: &str) -> AdapterCa
         result: None,
     };
     let (question, timeout) = (question(case), Duration::from_secs(5));
-    AdapterCall { question, call_id: "call-1".to_owned(), tenant, tool, record: Arc::new(record), receipt, timeout }
+    let place = Places::default().take(&tenant, &tool.name).unwrap();
+    let (call_id, record) = ("call-1".to_owned(), Arc::new(record));
+    AdapterCall { question, call_id, tenant, tool, record, receipt, timeout, place }
 }
 
 fn sample_receipt(tool: &Tool, intent: &Intent, id: &str) -> CheckedReceipt {

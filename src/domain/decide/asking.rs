@@ -38,7 +38,13 @@ pub fn agenda(record: &Record, context: &Context) -> Agenda {
         return Agenda::Expire;
     }
     match life.state {
-        State::OutcomeUnknown if life.reconciliation.is_none() && passed(life.ask_at) => Agenda::Lookup,
+        State::OutcomeUnknown if life.reconciliation.is_none() => match life.ask_at {
+            // It is nobody's question any more: the deadline is all that is left.
+            _ if !looks_up(record, context) => Agenda::Later(life.deadline_at),
+            Some(at) if at > context.now => Agenda::Later(life.due_at()),
+            // Without a time the tool was not automatic when the doubt began, and is now.
+            _ => Agenda::Lookup,
+        },
         State::Verifying if passed(life.ask_at) => Agenda::Verify,
         _ => Agenda::Later(life.due_at()),
     }
@@ -68,12 +74,12 @@ pub fn settler(record: &Record, context: &Context) -> Result<Arc<Tool>, Refusal>
     }
 }
 
-/// Whether the service looks unknown outcomes of this effect up by itself.
+/// Whether the service looks unknown outcomes of this effect up by itself. Whether it asks is a matter of the
+/// registration now; whom it asks, of the revision that may settle.
 pub(super) fn looks_up(record: &Record, context: &Context) -> bool {
-    settler(record, context).is_ok_and(|tool| {
-        tool.spec.reconciliation == ReconciliationMode::Automatic
-            && tool.spec.adapter.as_ref().is_some_and(|adapter| adapter.lookup)
-    })
+    let now = context.current.as_ref().unwrap_or(&context.tool);
+    now.spec.reconciliation == ReconciliationMode::Automatic
+        && settler(record, context).is_ok_and(|tool| tool.spec.adapter.as_ref().is_some_and(|adapter| adapter.lookup))
 }
 
 /// Whether the adapter makes the fresh read of this effect.

@@ -52,6 +52,10 @@ pub(super) fn claim(
         next.review(ReviewReason::AttemptsExhausted);
         return next.answer(Answer::default());
     }
+    // Nobody is asked to approve what can't be dispatched any more.
+    if let Some(refusal) = context.is_over_time() {
+        return next.answer_with_refusal(refusal);
+    }
     if let Some(refusal) = authorization_gap(&mut next, hold_released) {
         return next.answer_or(refusal);
     }

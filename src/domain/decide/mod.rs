@@ -48,6 +48,9 @@ pub struct Context {
     pub current: Option<Arc<Tool>>,
     /// The effect's session has another profile now than the effect was proposed under.
     pub profile_changed: bool,
+    /// How long what the tool's elapsed limit counts has been at work, in microseconds; `None` where it
+    /// was not counted.
+    pub elapsed_us: Option<i64>,
 }
 
 impl Context {
@@ -55,6 +58,14 @@ impl Context {
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.current.as_ref().is_none_or(|tool| tool.paused)
+    }
+
+    /// The elapsed limit, where a dispatch that begins now would begin after it. As the tool is
+    /// registered now, like a pause: who raises or lifts a limit lets go what waits behind it.
+    fn is_over_time(&self) -> Option<Refusal> {
+        let limit = self.current.as_ref().and_then(|tool| tool.spec.elapsed_limit)?;
+        let elapsed_us = self.elapsed_us;
+        (!limit.allows(elapsed_us)).then_some(Refusal::ElapsedLimit { limit, elapsed_us })
     }
 }
 

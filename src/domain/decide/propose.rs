@@ -6,6 +6,7 @@ use super::expire::release_hold;
 use super::{Answer, Change, Context, Decision, Next, Revision, claim};
 use crate::domain::canonical::{ALGORITHM, Sha256Digest};
 use crate::domain::command::Propose;
+use crate::domain::elapsed;
 use crate::domain::fault::Fault;
 use crate::domain::grant::LiveGrant;
 use crate::domain::ids::Name;
@@ -152,11 +153,24 @@ fn approval_by(grant: &LiveGrant, intent: &Intent) -> Approval {
     }
 }
 
+/// Nothing new begins after the tool's elapsed limit, and nothing that the limit could not be counted for.
+fn over_time(intent: &Intent, context: &Context) -> Option<Refusal> {
+    let limit = context.tool.spec.elapsed_limit?;
+    if elapsed::counted(limit, intent).is_none() {
+        let reason = "is required: the tool limits the time that elapses under this name";
+        return Some(Refusal::Invalid(vec![Fault::new(limit.scope.pointer(), reason)]));
+    }
+    context.is_over_time()
+}
+
 fn fresh(propose: &Propose, context: &Context) -> Decision {
     let intent = match intent_of(propose, context) {
         Ok(intent) => Arc::new(intent),
         Err(refusal) => return Decision::refuse(refusal),
     };
+    if let Some(refusal) = over_time(&intent, context) {
+        return Decision::refuse(refusal);
+    }
     let mut held_for = None;
     if let Some(first) = &propose.duplicate_of {
         match context.tool.spec.duplicate_rule(intent.class) {

@@ -1,13 +1,13 @@
 //! One item of a recovery execution: exactly what was planned, or nothing.
 
 use super::cancel::not_executed;
+use super::resolve::has_other_eyes;
 use super::{Answer, Context, Decision, Next, check_revision, state_conflict};
 use crate::domain::journal::{Event, EventKind};
 use crate::domain::record::Record;
 use crate::domain::recovery::{Action, Recover, RecoveryMark, assess};
 use crate::domain::refusal::Refusal;
 use crate::domain::state::State;
-use crate::domain::tool::AuthorizationMode;
 
 /// Decides an item. A repeat under the same execution finds its own work done, whoever has written to
 /// the effect since; everything else needs the very state that was planned for.
@@ -34,8 +34,8 @@ pub(super) fn recover(record: &Record, recover: &Recover, context: &Context) -> 
     if recover.action == Action::LeaveIntact {
         return Decision::unchanged(Answer::default());
     }
-    if recover.action.needs_message() && is_own(record, context) {
-        return Decision::refuse(Refusal::Forbidden("the tool asks for another principal than the proposer"));
+    if recover.action.needs_message() && !has_other_eyes(record, context) {
+        return Decision::refuse(Refusal::Forbidden("for this tool, who proposed or approved an effect can't mark it"));
     }
     let mut next = Next::of(record, context);
     match recover.action {
@@ -61,12 +61,6 @@ pub(super) fn recover(record: &Record, recover: &Recover, context: &Context) -> 
     // What was planned for holds until it is written, the registration included.
     next.tool_stamp = context.current.as_ref().filter(|tool| tool.revision > 0).map(|tool| tool.stamp);
     next.answer(Answer::default())
-}
-
-/// Four eyes, where the tool asks for them (protocol §3).
-fn is_own(record: &Record, context: &Context) -> bool {
-    let rule = &context.tool.spec.authorization;
-    rule.mode == AuthorizationMode::Approval && rule.four_eyes && record.intent.proposer == context.principal
 }
 
 /// A person's word ends a doubt. From `outcome_unknown` it goes by way of `manual_review`, in the same

@@ -90,7 +90,7 @@ fn may_resolve(life: &Life, outcome: ResolvedOutcome) -> Result<(), Refusal> {
 
 /// Whether somebody else decides than who proposed or approved, where the tool asks for four eyes: as
 /// it was registered for the effect, or as it is now.
-fn has_other_eyes(record: &Record, context: &Context) -> bool {
+pub(super) fn has_other_eyes(record: &Record, context: &Context) -> bool {
     let asks = |tool: &Tool| {
         let rule = &tool.spec.authorization;
         rule.mode == AuthorizationMode::Approval && rule.four_eyes

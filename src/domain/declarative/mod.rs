@@ -55,6 +55,20 @@ impl DeclarativeSpec {
         ];
         all.into_iter().filter_map(|(question, name, inquiry)| Some((question, name, inquiry.as_ref()?)))
     }
+
+    /// The names of the secrets that its requests carry.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<String> {
+        let headers = self.inquiries().flat_map(|(_, _, inquiry)| inquiry.headers.values());
+        let templates = headers.filter_map(|header| template::Template::in_header(header).ok());
+        let mut names: Vec<String> = templates
+            .flat_map(|template| template.pieces().to_vec())
+            .filter_map(|piece| if let template::Piece::Secret(name) = piece { Some(name) } else { None })
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 }
 
 /// The methods of a read. There is none that means a change.

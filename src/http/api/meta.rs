@@ -1,6 +1,7 @@
 //! The service itself: health, metrics, documentation.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
@@ -27,7 +28,8 @@ pub async fn livez() -> Response {
     text("ok\n", "text/plain; charset=utf-8")
 }
 
-/// The service can answer: it is not stopping, and the store answers.
+/// The service can answer: it has looked at incomplete work (for a bounded time), it is not stopping, and
+/// the store answers.
 #[utoipa::path(get, path = "/readyz", tag = "service", operation_id = "readyz", security(()),
     responses(
         (status = 200, description = "Requests can be answered", body = String, content_type = "text/plain"),
@@ -37,6 +39,9 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
     let not_ready = |kind, detail: &str| Err(Problem::new(kind, detail).with("retry_after_seconds", 1));
     if state.stopping.is_cancelled() {
         return not_ready(ProblemType::Capacity, "The service is stopping.");
+    }
+    if state.starting.load(Ordering::Acquire) {
+        return not_ready(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.");
     }
     match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {
         Ok(Ok(_)) => {

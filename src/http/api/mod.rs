@@ -4,9 +4,11 @@
 pub mod approvals;
 pub mod authorization;
 pub mod batch;
+pub mod bypass;
 pub mod dry_run;
 pub mod effects;
 pub mod events;
+pub mod evidence;
 pub mod grants;
 pub mod intents;
 pub mod lists;

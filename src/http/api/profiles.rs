@@ -92,10 +92,10 @@ pub async fn read_session_profile(
 }
 
 /// Adopts another profile for a bound session. Refused while the session has effects that are neither
-/// settled nor mere proposals; the approvals of those proposals become stale.
+/// settled nor mere proposals; the approvals of those proposals become stale. An operator's decision.
 #[utoipa::path(
     post, path = "/api/sessions/{session_id}/profile", tag = "profiles", operation_id = "adoptProfile",
-    security(("bearer" = ["effects:write"])),
+    security(("bearer" = ["recovery:operate"])),
     params(
         ("session_id" = String, Path, description = "Percent-encoded"),
         ("Idempotency-Key" = Option<String>, Header, description = "The caller's name for this request"),
@@ -121,7 +121,7 @@ pub async fn adopt_profile(
     headers: HeaderMap,
     Json(body): Json<AdoptionBody>,
 ) -> Result<Response, Problem> {
-    let principal = caller.require(Scope::EffectsWrite)?;
+    let principal = caller.require(Scope::RecoveryOperate)?;
     let key = idempotency_key(&headers)?;
     let made = state.service.adopt_profile(principal, &session, body.check(key.as_deref())?).await?;
     Ok(respond(&AdoptionView::from(&made)))

@@ -59,7 +59,8 @@ pub async fn make_plan(
 }
 
 /// Executes exactly one plan. The same request again answers the recorded receipts, and does what was
-/// left undone; an item that is not what was planned for is `blocked` as `stale_plan`.
+/// left undone; an item that is not what was planned for is `blocked` as `stale_plan`. `mark_completed`
+/// and `mark_failed` need the scope `effects:resolve` besides.
 #[utoipa::path(
     post, path = "/api/recovery/executions", tag = "recovery", operation_id = "executeRecoveryPlan",
     security(("bearer" = ["recovery:operate"])),
@@ -81,7 +82,12 @@ pub async fn execute_plan(
     PlanJson(request): PlanJson<ExecutionBody>,
 ) -> Result<Response, Problem> {
     let principal = caller.require(Scope::RecoveryOperate)?;
-    let execution = state.service.execute_plan(principal, &request.check()?).await?;
+    let request = request.check()?;
+    if request.decisions.iter().any(|decision| decision.action.needs_message()) {
+        // A person's word ends a doubt, as in a resolution.
+        caller.require(Scope::EffectsResolve)?;
+    }
+    let execution = state.service.execute_plan(principal, &request).await?;
     Ok(json_response(body(&execution), StatusCode::OK))
 }
 

@@ -105,7 +105,7 @@ impl From<QueueItem> for QueueItemView {
                 run_id: intent.run_id.as_ref().map(text),
                 session_id: intent.session_id.as_ref().map(text),
                 unknown_since: life.unknown_since,
-                deadline_at: life.due_at(),
+                deadline_at: life.lease_end().or(life.deadline_at),
                 review_reason: life.review,
                 contradicted: Some(life.contradicted),
                 late_reports: Some(life.reports.iter().filter(|mark| mark.evidence_only).count()),

@@ -204,7 +204,8 @@ pub struct SubscriptionView {
     description: String,
     /// Whether it is told anything.
     enabled: bool,
-    /// Why the service disabled it: `gone` (the endpoint answered 410), `too_many_dead_letters`.
+    /// Why the service disabled it: `gone` (the endpoint answered 410), `too_many_dead_letters`,
+    /// `cursor_gone` (where it stood is not in the journal any more).
     disabled_reason: Option<String>,
     /// Failed attempts since the last message that was taken.
     failures_in_a_row: u32,

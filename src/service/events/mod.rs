@@ -9,6 +9,8 @@ pub mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::time::Instant;
 
 use self::hub::{Hub, Told};
@@ -50,7 +52,8 @@ fn at_of(row: &FeedRow, index: u32) -> Place {
 /// The events of a row. One that can't be read back is passed by: `journal verify` names it.
 pub(super) fn events_of(row: &FeedRow) -> Vec<Published> {
     let FeedMark { effect, revision, .. } = row.mark;
-    let stored = Stored { effect, revision, entry: &row.entry, hash: &row.hash, intent: &row.intent };
+    let Some(content) = &row.content else { return Vec::new() };
+    let stored = Stored { effect, revision, entry: &content.entry, hash: &row.hash, intent: &content.intent };
     published(&stored).unwrap_or_else(|_| {
         tracing::error!(%effect, revision, "a journal entry can't be read back; its events are not told");
         Vec::new()
@@ -67,18 +70,14 @@ impl Service {
         // The row that is named comes again, as the proof that it is still there.
         let limit = rows.saturating_add(u32::from(seen.is_some()));
         let found = self.engine().store().feed(tenant, &mark, limit).await?;
-        let mut scan = Scan {
-            items: Vec::new(),
-            end: from.clone(),
-            more: found.len() == usize::try_from(limit).unwrap_or(usize::MAX),
-        };
+        let mut scan = Scan { items: Vec::new(), end: from.clone(), more: found.more };
         let mut skip = None;
         if let Some((index, proof)) = seen {
-            let first = found.first().filter(|row| row.mark == mark && place::proof(&row.hash) == proof);
+            let first = found.rows.first().filter(|row| row.mark == mark && place::proof(&row.hash) == proof);
             first.ok_or(ServiceError::CursorGone)?;
             skip = Some(index);
         }
-        for row in &found {
+        for row in &found.rows {
             for event in events_of(row) {
                 let at = at_of(row, event.index);
                 if skip.is_some_and(|index| event.index <= index) {
@@ -132,8 +131,9 @@ impl Service {
             None => Ok(Place::Start),
             Some("latest") => self.feed_end_place(&caller.tenant).await,
             Some(cursor) => {
-                let text = self.data_key.open_cursor(&caller.tenant, place::LIST, cursor);
-                let found = text.and_then(|text| Place::parse(&text));
+                let sealed = URL_SAFE_NO_PAD.decode(cursor).unwrap_or_default();
+                let text = self.sealer.open(place::DOMAIN, &[caller.tenant.as_str()], &sealed).ok();
+                let found = text.and_then(|text| Place::parse(std::str::from_utf8(&text).ok()?));
                 found.ok_or_else(|| ServiceError::invalid("query:after", "is not a cursor of this feed"))
             }
         }
@@ -145,8 +145,13 @@ impl Service {
         Ok(at_of(&row, last))
     }
 
-    pub(super) fn event_cursor(&self, tenant: &Tenant, place: &Place) -> String {
-        self.data_key.seal_cursor(tenant, place::LIST, &place.to_string())
+    /// A place as a cursor. Nobody can read it, and none is like another: the numbers in it grow with what other
+    /// tenants do.
+    pub(super) fn event_cursor(&self, tenant: &Tenant, place: &Place) -> Result<String, ServiceError> {
+        let sealed = self.sealer.seal(place::DOMAIN, &[tenant.as_str()], place.to_string().as_bytes());
+        sealed
+            .map(|sealed| URL_SAFE_NO_PAD.encode(sealed))
+            .map_err(|_| ServiceError::Internal("a cursor can't be sealed"))
     }
 
     /// A page of events after a place; with `wait`, not before there is one.
@@ -163,14 +168,17 @@ impl Service {
     ) -> Result<EventPage, ServiceError> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut scan = self.scan_feed(&caller.tenant, place, filter, limit).await?;
-        if let Some(wait) = wait
-            && scan.items.is_empty()
-            && !scan.more
-        {
-            scan = self.await_events(caller, scan.end, filter, limit, Instant::now() + wait).await?;
+        if let Some(wait) = wait {
+            let deadline = Instant::now() + wait;
+            while scan.items.is_empty() && scan.more && Instant::now() < deadline {
+                scan = self.scan_feed(&caller.tenant, scan.end, filter, limit).await?;
+            }
+            if scan.items.is_empty() && !scan.more {
+                scan = self.await_events(caller, scan.end, filter, limit, deadline).await?;
+            }
         }
         Ok(EventPage {
-            next_cursor: self.event_cursor(&caller.tenant, &scan.end),
+            next_cursor: self.event_cursor(&caller.tenant, &scan.end)?,
             items: scan.items.into_iter().map(|(_, event)| event).collect(),
         })
     }

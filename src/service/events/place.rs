@@ -5,7 +5,7 @@ use std::fmt;
 use crate::store::feed::FeedMark;
 
 /// What cursors of feeds are sealed for.
-pub const LIST: &str = "events";
+pub const DOMAIN: &str = "event cursor v1";
 
 /// How much of an entry's hash a cursor carries. It shows that the entry is still the one that was read:
 /// after a restore from before it, the cursor must not be taken for one of what was written since.

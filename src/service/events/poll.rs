@@ -21,15 +21,17 @@ const PACE: Duration = Duration::from_millis(50);
 const PACE_PER_LISTENER: Duration = Duration::from_micros(400);
 const PACE_MAX: Duration = Duration::from_secs(1);
 /// A change that rang is not shown while an older transaction is under way: then the reader looks again.
-const AGAIN: [Duration; 5] = [
+const AGAIN: [Duration; 7] = [
     Duration::from_millis(20),
     Duration::from_millis(50),
     Duration::from_millis(100),
     Duration::from_millis(250),
     Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
 ];
 /// How often a process asks for all tenants that are listened to, whatever was heard.
-const POLL: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(5);
 /// The least time between two such questions.
 const POLL_MIN: Duration = Duration::from_millis(100);
 /// After the store failed.
@@ -69,7 +71,7 @@ impl Service {
             let more = scan.more;
             if scan.end > place {
                 again = AGAIN.iter();
-                place = self.tell(tenant, channel, place, scan);
+                place = self.tell(tenant, channel, place, scan)?;
                 self.pause_reader(pace(channel)).await;
             }
             if self.is_unheard(tenant, channel) {
@@ -111,12 +113,12 @@ impl Service {
         is_unheard
     }
 
-    fn tell(&self, tenant: &Tenant, channel: &Channel, after: Place, scan: Scan) -> Place {
+    fn tell(&self, tenant: &Tenant, channel: &Channel, after: Place, scan: Scan) -> Result<Place, ServiceError> {
         let mut frames = BytesMut::new();
         let mut lengths = Vec::with_capacity(scan.items.len());
         for (place, event) in &scan.items {
             let before = frames.len();
-            frame(&mut frames, &self.event_cursor(tenant, place), event);
+            frame(&mut frames, &self.event_cursor(tenant, place)?, event);
             lengths.push(frames.len().saturating_sub(before));
         }
         let frames: Bytes = frames.freeze();
@@ -126,7 +128,7 @@ impl Service {
         let batch = Batch { after, end: scan.end.clone(), events: events.collect(), frames };
         // Nobody there is no failure.
         drop(channel.sender.send(Arc::new(batch)));
-        scan.end
+        Ok(scan.end)
     }
 
     /// Asks whether something was written elsewhere, with one question for all tenants that are listened

@@ -105,7 +105,7 @@ impl Stream {
                 told = listener.next() => told,
                 () = heartbeat => {
                     // With the place: a client whose filter lets nothing pass comes back to here.
-                    let cursor = self.service.event_cursor(&self.tenant, &self.place);
+                    let Ok(cursor) = self.service.event_cursor(&self.tenant, &self.place) else { return End::Failed };
                     if let Err(end) = self.send(Bytes::from(format!(": heartbeat\nid: {cursor}\n\n"))).await {
                         return end;
                     }
@@ -137,7 +137,8 @@ impl Stream {
             })?;
             let mut piece = BytesMut::new();
             for (place, event) in scan.items.iter().filter(|(_, event)| self.filter.wants(event)) {
-                frame(&mut piece, &self.service.event_cursor(&self.tenant, place), event);
+                let cursor = self.service.event_cursor(&self.tenant, place).map_err(|_| End::Failed)?;
+                frame(&mut piece, &cursor, event);
             }
             self.place = scan.end;
             self.send(piece.freeze()).await?;

@@ -14,6 +14,7 @@ use crate::domain::state::State;
 use crate::engine::{Decided, EngineError};
 use crate::limits;
 use crate::service::keys::{alike, marked_key};
+use crate::service::redact::KnownSecrets;
 use crate::service::{Service, ServiceError};
 
 /// How long a settlement may take after its admission: there is no call in between.
@@ -96,7 +97,14 @@ impl Service {
         if !self.names(told, &decided.record) {
             return Ok(Look::Held("unmatched", named));
         }
-        Ok(bind(came, told, &decided))
+        Ok(bind(came, told, &decided, &self.known_to(came, &decided).await?))
+    }
+
+    /// What the vendor could know of secrets: those of its source, and those of the tool's adapter.
+    async fn known_to(&self, came: &Authentic<'_>, decided: &Decided) -> Result<KnownSecrets, ServiceError> {
+        let mut known = self.secrets.known(&decided.record.key.tenant, &decided.context.tool).await?;
+        self.secret_texts(came.source)?.iter().for_each(|secret| known.add(secret));
+        Ok(known)
     }
 
     /// The downstream key in a text, and where its effect would be.
@@ -134,7 +142,7 @@ impl Service {
         if !names_none && !self.names(told, &decided.record) {
             return Ok((Look::Held("other_operation", None), wish.expected_revision));
         }
-        let look = bind(came, told, &decided);
+        let look = bind(came, told, &decided, &self.known_to(came, &decided).await?);
         let life = &decided.record.life;
         let expected = match &look {
             // The same wish again, whose answer was lost between its two commits.
@@ -272,7 +280,7 @@ impl Service {
 
 /// Preflight (protocol §6): the tool is one of the source's, the target is the effect's, the receipt
 /// binds under the tool's revision that the effect was made under.
-fn bind(came: &Authentic<'_>, told: &Told, decided: &Decided) -> Look {
+fn bind(came: &Authentic<'_>, told: &Told, decided: &Decided, known: &KnownSecrets) -> Look {
     let intent = &decided.record.intent;
     let held = |reason| Look::Held(reason, Some(intent.operation_id.clone()));
     let spec: &SourceSpec = &came.source.spec;
@@ -287,6 +295,8 @@ fn bind(came: &Authentic<'_>, told: &Told, decided: &Decided) -> Look {
         Ok(receipt) => receipt,
         Err(reason) => return held(reason),
     };
+    // What must stay exact is never masked: with a secret in it, it is not taken.
+    let Ok(receipt) = known.redact(&receipt) else { return held("does_not_bind") };
     if receipt.bind(intent, tool).is_err() {
         return held("does_not_bind");
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -21,14 +22,22 @@ use crate::limits;
 use crate::service::events::events_of;
 use crate::service::ports::SigningSecret;
 use crate::store::StoreError;
-use crate::store::subscriptions::{Attempted, MessageRow, NewMessage, Next, SubscriptionKey};
+use crate::store::feed::FeedMark;
+use crate::store::subscriptions::{Attempted, MessageRow, NewMessage, Next, Subscribed, SubscriptionKey};
 use crate::support::{random_bytes, random_id};
 
-/// How often subscriptions are looked at, whatever was heard, while there are any; and while there is none.
-const POLL: Duration = Duration::from_secs(1);
-const POLL_IDLE: Duration = Duration::from_secs(5);
+/// How often subscriptions are looked at, whatever was heard.
+const POLL: Duration = Duration::from_secs(5);
+/// The least time to the next look where something is due that could not be taken.
+const POLL_MIN: Duration = Duration::from_millis(250);
 /// After a bell: on Postgres what rang is shown a little later where an older transaction is under way.
-const AGAIN: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(300)];
+const AGAIN: [Duration; 5] = [
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
 /// Rounds on one subscription until others get their turn.
 const ROUNDS: u32 = 100;
 /// After the first failure; each further one triples it.
@@ -40,6 +49,7 @@ const PAUSE_MAX_SECONDS: u32 = 60;
 /// The endpoint wants no more.
 const GONE: u16 = 410;
 /// Why the service disables a subscription.
+const REASON_CURSOR: &str = "cursor_gone";
 const REASON_GONE: &str = "gone";
 const REASON_DEAD: &str = "too_many_dead_letters";
 
@@ -54,75 +64,116 @@ enum Round {
     Failed,
 }
 
+/// What one process has in hand.
+#[derive(Default)]
+struct InHand {
+    /// Each ends with whether it is one whose endpoint had failed.
+    work: FuturesUnordered<BoxFuture<'static, bool>>,
+    failing: usize,
+}
+
 impl Service {
     /// Delivers events to subscribers, until stopped.
     pub async fn run_deliveries(self: Arc<Self>, stop: CancellationToken) {
         let holder = random_id();
-        let mut work: FuturesUnordered<BoxFuture<'static, SubscriptionKey>> = FuturesUnordered::new();
+        let mut hand = InHand::default();
         let mut again = AGAIN.iter();
+        // Whether to look for new entries, too, and not only for what is known to be due.
+        let mut is_thorough = true;
+        let mut last_thorough = Instant::now();
         loop {
-            let is_watching = match self.look(holder, &mut work).await {
-                Ok(is_watching) => is_watching,
+            let next = match self.look_for_deliveries(holder, is_thorough, &mut hand).await {
+                Ok(next) => next,
                 Err(error) => {
                     tracing::warn!(%error, "subscriptions could not be looked at");
-                    true
+                    POLL
                 }
             };
-            let pause = again.next().copied().unwrap_or(if is_watching { POLL } else { POLL_IDLE });
+            if is_thorough {
+                last_thorough = Instant::now();
+            }
+            let soon = again.next().copied();
+            is_thorough = true;
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(soon.unwrap_or(next)) => {
+                    is_thorough = soon.is_some() || last_thorough.elapsed() >= POLL;
+                }
                 () = self.outbox.bell.notified() => again = AGAIN.iter(),
-                Some(_) = work.next(), if !work.is_empty() => {}
+                Some(was_failing) = hand.work.next(), if !hand.work.is_empty() => {
+                    hand.failing = hand.failing.saturating_sub(usize::from(was_failing));
+                }
             }
         }
         // What is under way is cut off, and sent again by whoever comes next.
-        drop(work);
+        drop(hand);
         if let Err(error) = self.let_go(holder).await {
             tracing::warn!(%error, "subscriptions could not be given back: their leases have to run out");
         }
     }
 
-    /// Takes what has something to do. Whether there is any subscription at all.
-    async fn look(
+    /// Takes what has something to do. How long nothing more is due.
+    async fn look_for_deliveries(
         self: &Arc<Self>,
         holder: Uuid,
-        work: &mut FuturesUnordered<BoxFuture<'static, SubscriptionKey>>,
-    ) -> Result<bool, StoreError> {
+        is_thorough: bool,
+        hand: &mut InHand,
+    ) -> Result<Duration, StoreError> {
+        let subscribed = self.engine().store().subscribed(limits::SUBSCRIBED_TENANTS).await?;
+        self.hang_bells(&subscribed);
+        let now = self.engine().clock().now();
+        for failing in [false, true] {
+            let (mut has_any, mut has_due) = (false, false);
+            for one in &subscribed {
+                has_any |= one.failing == failing;
+                has_due |= one.failing == failing && one.next_at <= now;
+            }
+            if !has_any || !(is_thorough || has_due) {
+                continue;
+            }
+            let room = limits::DELIVERY_SUBSCRIPTIONS.saturating_sub(hand.work.len());
+            let room = if failing { room.min(limits::DELIVERY_FAILING.saturating_sub(hand.failing)) } else { room };
+            if room > 0 {
+                self.take_subscriptions(holder, failing, u32::try_from(room).unwrap_or(u32::MAX), hand).await?;
+            }
+        }
+        let next = subscribed.iter().map(|one| one.next_at.since(now)).min().unwrap_or(i64::MAX);
+        Ok(Duration::from_micros(u64::try_from(next).unwrap_or(0)).clamp(POLL_MIN, POLL))
+    }
+
+    fn hang_bells(&self, subscribed: &[Subscribed]) {
+        let mut hung = self.outbox.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        for gone in hung.extract_if(|tenant| !subscribed.iter().any(|one| one.tenant == *tenant)) {
+            self.engine().bells().take_down(&gone, &self.outbox.bell);
+        }
+        for one in subscribed {
+            if hung.insert(one.tenant.clone()) {
+                self.engine().bells().hang(&one.tenant, &self.outbox.bell);
+            }
+        }
+    }
+
+    async fn take_subscriptions(
+        self: &Arc<Self>,
+        holder: Uuid,
+        failing: bool,
+        room: u32,
+        hand: &mut InHand,
+    ) -> Result<(), StoreError> {
         let store = self.engine().store();
-        let tenants = store.subscribed_tenants(limits::SUBSCRIBED_TENANTS).await?;
-        let is_watching = !tenants.is_empty();
-        {
-            let mut watched = self.outbox.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-            for gone in watched.extract_if(|tenant| !tenants.contains(tenant)) {
-                self.engine().bells().take_down(&gone, &self.outbox.bell);
-            }
-            for tenant in tenants {
-                if !watched.contains(&tenant) {
-                    self.engine().bells().hang(&tenant, &self.outbox.bell);
-                    watched.insert(tenant);
-                }
-            }
-        }
-        let room = limits::DELIVERY_SUBSCRIPTIONS.saturating_sub(work.len());
-        if !is_watching || room == 0 {
-            return Ok(is_watching);
-        }
-        let room = u32::try_from(room).unwrap_or(u32::MAX);
-        for row in store.claim_subscriptions(holder, limits::DELIVERY_LEASE_SECONDS, room).await? {
+        for row in store.claim_subscriptions(holder, failing, limits::DELIVERY_LEASE_SECONDS, room).await? {
             let (service, key) = (Arc::clone(self), row.key());
-            work.push(
-                async move {
-                    // One that panics takes no other with it.
-                    if AssertUnwindSafe(service.work_on(&row.key(), holder)).catch_unwind().await.is_err() {
-                        tracing::error!(subscription = %row.id, "a delivery panicked; it is tried again after its lease");
-                    }
-                    key
+            hand.failing = hand.failing.saturating_add(usize::from(failing));
+            let work = async move {
+                // One that panics takes no other with it.
+                if AssertUnwindSafe(service.work_on(&key, holder)).catch_unwind().await.is_err() {
+                    tracing::error!(subscription = %key.id, "a delivery panicked; it is tried again after its lease");
                 }
-                .boxed(),
-            );
+                failing
+            };
+            hand.work.push(work.boxed());
         }
-        Ok(is_watching)
+        Ok(())
     }
 
     async fn let_go(&self, holder: Uuid) -> Result<(), StoreError> {
@@ -150,6 +201,9 @@ impl Service {
             let Some(row) = held else { return Ok(()) };
             let subscription = Self::subscription_of(row)?;
             let made = self.make_messages_of(&subscription).await?;
+            if made == Round::Failed {
+                return Ok(());
+            }
             let sent = self.send_due(&subscription).await?;
             if sent == Round::Failed || (made == Round::Done && sent == Round::Done) {
                 return Ok(());
@@ -165,10 +219,15 @@ impl Service {
         if waiting >= u64::from(limits::DELIVERIES_WAITING) {
             return Ok(Round::Done);
         }
-        let entries = store.feed(&row.tenant, &row.cursor, limits::DELIVERY_ENTRIES).await?;
-        let is_full = entries.len() == usize::try_from(limits::DELIVERY_ENTRIES).unwrap_or(usize::MAX);
-        let fresh: Vec<_> = entries.iter().filter(|entry| entry.mark > row.cursor).collect();
-        let Some(last) = fresh.last() else { return Ok(Round::Done) };
+        let page = store.feed(&row.tenant, &row.cursor, limits::DELIVERY_ENTRIES).await?;
+        if row.cursor != FeedMark::START && page.rows.first().is_none_or(|first| first.mark != row.cursor) {
+            // What was told and what was not can't be known: a person decides.
+            store.disable_subscription(&row.key(), REASON_CURSOR).await?;
+            return Ok(Round::Failed);
+        }
+        let fresh: Vec<_> = page.rows.iter().filter(|entry| entry.mark > row.cursor).collect();
+        let has_own = fresh.iter().any(|entry| entry.content.is_some());
+        let Some(last) = fresh.last().filter(|_| has_own || page.more) else { return Ok(Round::Done) };
         let mut messages = Vec::new();
         for event in fresh.iter().flat_map(|entry| events_of(entry)) {
             if subscription.spec.filter.wants(&event) {
@@ -186,7 +245,7 @@ impl Service {
         } else {
             0
         });
-        Ok(if is_full { Round::More } else { Round::Done })
+        Ok(if page.more { Round::More } else { Round::Done })
     }
 
     async fn send_due(&self, subscription: &Subscription) -> Result<Round, ServiceError> {
@@ -229,7 +288,7 @@ impl Service {
                 let (url, id, body) = (&subscription.spec.url, &message.message_id, &message.body);
                 webhooks.send(Message { url, id, body, secrets, timeout }).await
             }
-            None => Err(NoAnswer::Capacity),
+            None => Err(NoAnswer::Unreachable),
         };
         let (result, asked, is_gone) = match &sent {
             Ok(received) => (received.status.to_string(), received.retry_after_seconds, received.status == GONE),

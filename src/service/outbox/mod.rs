@@ -302,7 +302,7 @@ impl Service {
         let more = found.len() > page;
         found.truncate(page);
         let last = found.last().filter(|_| more);
-        let next = last.map(|last| format!("{}:{}", last.dead_at.unwrap_or_default().micros(), last.message_id));
+        let next = last.map(|last| format!("{}:{}", last.dead_at.map_or(0, Timestamp::micros), last.message_id));
         Ok((found, next.map(|place| self.data_key.seal_cursor(&caller.tenant, &list, &place))))
     }
 

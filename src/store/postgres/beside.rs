@@ -7,6 +7,7 @@ use sqlx::{PgConnection, PgPool, Row as _};
 use uuid::Uuid;
 
 use super::commit::many;
+use super::elapsed;
 use super::sql::{approvals as grants, profiles};
 use crate::store::{Result, RevisionRow};
 
@@ -29,6 +30,11 @@ pub(super) async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut
             sqlx::query(grants::GRANT_RETURN).bind(tenant).bind(grant)
         };
         query.execute(&mut *transaction).await?;
+    }
+    for row in ready.iter().filter(|row| done.contains(&row.key.effect)) {
+        if let Some(change) = row.beside.as_ref().and_then(|beside| beside.wait.as_ref()) {
+            elapsed::note(&mut transaction, row, change).await?;
+        }
     }
     arguments(&mut transaction, ready.into_iter().filter(|row| done.contains(&row.key.effect))).await?;
     transaction.commit().await?;

@@ -101,6 +101,10 @@ pub(super) async fn many<'e>(writer: impl PgExecutor<'e>, rows: &[&RevisionRow])
     let lease_seen: Vec<Option<i64>> =
         rows.iter().map(|r| r.lease_seen.map(crate::domain::time::Timestamp::micros)).collect();
     let tool_stamp: Vec<Option<i64>> = rows.iter().map(|r| r.tool_stamp.as_ref().map(|(_, stamp)| *stamp)).collect();
+    let deadline: Vec<Option<i64>> = rows
+        .iter()
+        .map(|r| r.open.as_ref().and_then(|o| o.doubt_until).map(crate::domain::time::Timestamp::micros))
+        .collect();
     Ok(sqlx::query(sql::COMMIT)
         .bind(tenant)
         .bind(effect)
@@ -126,6 +130,7 @@ pub(super) async fn many<'e>(writer: impl PgExecutor<'e>, rows: &[&RevisionRow])
         .bind(text(tool_of))
         .bind(lease_seen)
         .bind(tool_stamp)
+        .bind(deadline)
         .fetch_all(writer)
         .await?)
 }

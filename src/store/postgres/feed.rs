@@ -9,7 +9,7 @@ use super::PostgresStore;
 use super::sql::feed as sql;
 use crate::domain::ids::Tenant;
 use crate::store::Result;
-use crate::store::feed::{FeedMark, FeedRow, FeedStore};
+use crate::store::feed::{FeedContent, FeedMark, FeedPage, FeedRow, FeedStore};
 use crate::store::rows::bad_entry;
 
 fn feed_row(row: &PgRow) -> Result<FeedRow> {
@@ -18,16 +18,18 @@ fn feed_row(row: &PgRow) -> Result<FeedRow> {
     let revision = u32::try_from(revision).map_err(|_| bad_entry("revision", effect))?;
     Ok(FeedRow {
         mark: FeedMark { number: row.try_get(0)?, effect, revision },
-        entry: row.try_get(3)?,
         hash: row.try_get(4)?,
-        intent: row.try_get::<Option<String>, _>(5)?.ok_or_else(|| bad_entry("intent", effect))?,
+        content: Some(FeedContent {
+            entry: row.try_get(3)?,
+            intent: row.try_get::<Option<String>, _>(5)?.ok_or_else(|| bad_entry("intent", effect))?,
+        }),
     })
 }
 
 #[async_trait]
 impl FeedStore for PostgresStore {
-    async fn feed(&self, tenant: &Tenant, from: &FeedMark, limit: u32) -> Result<Vec<FeedRow>> {
-        let rows = sqlx::query(sql::FEED)
+    async fn feed(&self, tenant: &Tenant, from: &FeedMark, limit: u32) -> Result<FeedPage> {
+        let found = sqlx::query(sql::FEED)
             .bind(tenant.as_str())
             .bind(from.number)
             .bind(from.effect)
@@ -35,7 +37,8 @@ impl FeedStore for PostgresStore {
             .bind(i64::from(limit))
             .fetch_all(&self.readers)
             .await?;
-        rows.iter().map(feed_row).collect()
+        let more = found.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(FeedPage { rows: found.iter().map(feed_row).collect::<Result<_>>()?, more })
     }
 
     async fn feed_end(&self, tenant: &Tenant) -> Result<Option<FeedRow>> {
@@ -69,7 +72,7 @@ pub(super) async fn continue_numbers(pool: &PgPool) -> Result<()> {
         let base = highest.saturating_add(1);
         sqlx::query(sql::FEED_REBASE).bind(base).execute(&mut *transaction).await?;
         let default = format!(
-            "ALTER TABLE entries ALTER COLUMN xid SET DEFAULT (pg_current_xact_id()::text::bigint + {base}::bigint)"
+            "ALTER TABLE entries ALTER COLUMN moved SET DEFAULT (pg_current_xact_id()::text::bigint + {base}::bigint)"
         );
         sqlx::query(AssertSqlSafe(default)).execute(&mut *transaction).await?;
         tracing::warn!(

@@ -3,7 +3,11 @@
 mod aliases;
 mod approvals;
 mod beside;
+mod bypass;
+mod checkpoints;
 mod commit;
+mod doubts;
+mod elapsed;
 mod feed;
 mod listen;
 mod operators;

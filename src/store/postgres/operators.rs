@@ -39,7 +39,7 @@ impl OperatorStore for PostgresStore {
             QueueWalk::Doubt(bounds) => query
                 .bind(bounds.iter().map(|bound| bound.tool.as_str()).collect::<Vec<_>>())
                 .bind(bounds.iter().map(|bound| bound.created_until_us).collect::<Vec<_>>())
-                .bind(bounds.iter().map(|bound| bound.due_until_us).collect::<Vec<_>>()),
+                .bind(bounds.iter().map(|bound| bound.doubt_until_us).collect::<Vec<_>>()),
             QueueWalk::Overdue { due_until } => {
                 query.bind(due_until.micros()).bind(i64::from(limits::OVERDUE_SCAN_ROWS))
             }
@@ -79,12 +79,13 @@ impl OperatorStore for PostgresStore {
 }
 
 fn queue_row(row: &PgRow) -> Result<QueueRow> {
-    let tool: String = row.try_get(5)?;
+    let tool: String = row.try_get(6)?;
     Ok(QueueRow {
         position: Position { created_at: Timestamp::from_micros(row.try_get(0)?), effect: row.try_get(1)? },
         state: state_of(row.try_get(2)?),
         due_at: row.try_get::<Option<i64>, _>(3)?.map(Timestamp::from_micros),
-        contradicted: row.try_get(4)?,
+        doubt_until: row.try_get::<Option<i64>, _>(4)?.map(Timestamp::from_micros),
+        contradicted: row.try_get(5)?,
         tool: Name::new(&tool).ok(),
     })
 }

@@ -7,6 +7,10 @@
 //! meet, `(… IN (SELECT …)) IS TRUE` keeps the planner from turning a hashed lookup into a join.
 
 pub mod approvals;
+pub mod bypass;
+pub mod checkpoints;
+pub mod doubts;
+pub mod elapsed;
 pub mod feed;
 pub mod operators;
 pub mod profiles;
@@ -28,11 +32,11 @@ WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int2[], $5::int8[], $6::text[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
     $15::bool[], $16::bool[], $17::int4[], $18::int8[], $19::uuid[], $20::int8[], $21::bool[], $22::text[],
-    $23::int8[], $24::int8[])
+    $23::int8[], $24::int8[], $25::int8[])
   AS i(tenant, effect, revision, state, created_us, run_id, session_id,
     intent, life, entry, receipt, result, prev_hash, hash,
     was_open, stays_open, fence, due_us, duplicate, open_created_us, contradicted, tool,
-    lease_seen_us, tool_stamp)
+    lease_seen_us, tool_stamp, deadline_us)
 ), ready AS MATERIALIZED (
   SELECT * FROM input i
   WHERE (i.tool_stamp IS NULL OR EXISTS (
@@ -48,7 +52,7 @@ WITH input AS MATERIALIZED (
   RETURNING i.tenant, i.effect, i.revision, i.state, i.life, i.entry, i.receipt, i.result, i.prev_hash, i.hash
 ), kept AS (
   UPDATE open_effects o SET revision = i.revision, state = i.state, fence = i.fence, due_us = i.due_us,
-    duplicate = i.duplicate, contradicted = i.contradicted
+    deadline_us = i.deadline_us, duplicate = i.duplicate, contradicted = i.contradicted
   FROM ready i
   WHERE i.was_open AND i.stays_open AND o.tenant = i.tenant AND o.effect = i.effect
     AND o.revision = i.revision - 1
@@ -71,9 +75,9 @@ WITH input AS MATERIALIZED (
   ON CONFLICT DO NOTHING
   RETURNING effect
 ), opened AS (
-  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us, contradicted,
-    tool, run_id, session_id)
-  SELECT tenant, effect, revision, state, fence, due_us, duplicate, open_created_us, contradicted,
+  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
+    contradicted, tool, run_id, session_id)
+  SELECT tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, open_created_us, contradicted,
     tool, run_id, session_id
   FROM ready i
   WHERE NOT was_open AND stays_open AND (i.effect IN (SELECT effect FROM fresh)) IS TRUE
@@ -334,3 +338,21 @@ pub const ALL: &[(&str, &str)] = &[
     ("TOOL_SECRETS_DELETE", TOOL_SECRETS_DELETE),
     ("NOTIFY", NOTIFY),
 ];
+
+/// Every statement of this backend by name, whichever file it stands in.
+pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let more = [
+        approvals::ALL,
+        profiles::ALL,
+        operators::ALL,
+        recovery::ALL,
+        elapsed::ALL,
+        doubts::ALL,
+        checkpoints::ALL,
+        bypass::ALL,
+        feed::ALL,
+        subscriptions::ALL,
+        super::receipts_sql::ALL,
+    ];
+    ALL.iter().chain(more.into_iter().flatten())
+}

@@ -12,7 +12,8 @@ use crate::domain::time::Timestamp;
 use crate::limits;
 use crate::store::feed::FeedMark;
 use crate::store::subscriptions::{
-    Attempted, MessageRow, NewMessage, Next, Outstanding, SubscriptionKey, SubscriptionRow, SubscriptionStore,
+    Attempted, MessageRow, NewMessage, Next, Outstanding, Subscribed, SubscriptionKey, SubscriptionRow,
+    SubscriptionStore,
 };
 use crate::store::{Corruption, Result};
 
@@ -132,15 +133,33 @@ impl SubscriptionStore for PostgresStore {
         Ok(is_deleted)
     }
 
-    async fn subscribed_tenants(&self, limit: u32) -> Result<Vec<Tenant>> {
-        let names: Vec<String> =
-            sqlx::query_scalar(sql::SUBSCRIBED_TENANTS).bind(i64::from(limit)).fetch_all(&self.readers).await?;
-        Ok(names.iter().filter_map(|name| Tenant::new(name).ok()).collect())
+    async fn subscribed(&self, limit: u32) -> Result<Vec<Subscribed>> {
+        let found = sqlx::query(sql::SUBSCRIBED).bind(i64::from(limit)).fetch_all(&self.readers).await?;
+        let subscribed =
+            |row: &PgRow| Ok(Tenant::new(row.try_get(0)?).ok().zip(Some((row.try_get(1)?, row.try_get(2)?))));
+        let found = found.iter().map(subscribed).collect::<Result<Vec<_>>>()?;
+        let known = found.into_iter().flatten();
+        Ok(known
+            .map(|(tenant, (failing, next))| Subscribed { tenant, failing, next_at: Timestamp::from_micros(next) })
+            .collect())
     }
 
-    async fn claim_subscriptions(&self, holder: Uuid, lease_seconds: u32, limit: u32) -> Result<Vec<SubscriptionRow>> {
+    async fn claim_subscriptions(
+        &self,
+        holder: Uuid,
+        failing: bool,
+        lease_seconds: u32,
+        limit: u32,
+    ) -> Result<Vec<SubscriptionRow>> {
         let query = sqlx::query(sql::SUBSCRIPTIONS_CLAIM).bind(holder).bind(i64::from(lease_seconds));
-        query.bind(i64::from(limit)).fetch_all(&self.readers).await?.iter().map(subscription_row).collect()
+        query
+            .bind(i64::from(limit))
+            .bind(failing)
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(subscription_row)
+            .collect()
     }
 
     async fn hold_subscription(
@@ -260,7 +279,7 @@ impl SubscriptionStore for PostgresStore {
             .fetch_all(&self.readers)
             .await?;
         let now: i64 = sqlx::query_scalar(NOW).fetch_one(&self.readers).await?;
-        let mut found = Outstanding { now: Timestamp::from_micros(now), ..Outstanding::default() };
+        let mut found = Outstanding { now: Timestamp::from_micros(now), oldest_due: None, entries: Vec::new() };
         for row in &rows {
             let due: Option<i64> = row.try_get(0)?;
             let due = due.map(Timestamp::from_micros);

@@ -107,6 +107,9 @@ pub(super) async fn write_tool(pool: &PgPool, write: &ToolWrite) -> Result<ToolW
             .execute(&mut *transaction)
             .await?;
     }
+    if write.wakes_doubts {
+        sqlx::query(sql::doubts::DOUBT_WAKE_PUT).bind(tenant).bind(name).execute(&mut *transaction).await?;
+    }
     secrets::write(&mut transaction, write).await?;
     transaction.commit().await?;
     Ok(ToolWritten::Applied)

@@ -3,6 +3,7 @@
 
 use sqlx::sqlite::SqliteConnection;
 
+use super::elapsed;
 use super::sql::{approvals as grants, profiles};
 use crate::domain::time::Timestamp;
 use crate::store::{Beside, ChangeSet, Committed, Result, RevisionRow};
@@ -43,6 +44,9 @@ pub(super) async fn write(
         if let Some(sealed) = &beside.retained {
             let query = sqlx::query(grants::RETAIN).bind(tenant).bind(effect).bind(sealed.as_slice());
             query.execute(&mut *connection).await?;
+        }
+        if let Some(change) = &beside.wait {
+            elapsed::note(connection, row, change).await?;
         }
         if beside.forget {
             sqlx::query(grants::FORGET).bind(tenant).bind(effect).execute(&mut *connection).await?;

@@ -7,9 +7,13 @@
 mod aliases;
 mod approvals;
 mod beside;
+mod bypass;
+mod checkpoints;
 mod clock;
 mod commit;
 mod connect;
+mod doubts;
+mod elapsed;
 mod feed;
 mod operators;
 mod plan;

@@ -75,6 +75,7 @@ fn queue_row(row: &SqliteRow) -> std::result::Result<QueueRow, Corruption> {
         position: Position { created_at: Timestamp::from_micros(created_us), effect },
         state: row.try_get("state").ok().and_then(state_of),
         due_at: row.try_get::<Option<i64>, _>("due_us").ok().flatten().map(Timestamp::from_micros),
+        doubt_until: row.try_get::<Option<i64>, _>("deadline_us").ok().flatten().map(Timestamp::from_micros),
         contradicted: row.try_get("contradicted").unwrap_or(false),
         tool: row.try_get("tool").ok().and_then(|tool: &str| Name::new(tool).ok()),
     })

@@ -82,6 +82,8 @@ impl<'a> Revised<'a> {
 struct Opened<'a> {
     fence: u32,
     due_us: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_us: Option<i64>,
     duplicate: Option<Uuid>,
     created_us: i64,
     contradicted: bool,
@@ -93,6 +95,7 @@ impl<'a> Opened<'a> {
         Self {
             fence: open.fence,
             due_us: open.due_at.map(Timestamp::micros),
+            deadline_us: open.doubt_until.map(Timestamp::micros),
             duplicate: open.duplicate,
             created_us: open.created_at.micros(),
             contradicted: open.contradicted,

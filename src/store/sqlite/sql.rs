@@ -6,13 +6,17 @@
 //! without gaps inside each statement of a script: the driver counts them that way.
 
 pub mod approvals;
+pub mod bypass;
+pub mod checkpoints;
+pub mod doubts;
+pub mod elapsed;
 pub mod feed;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
 pub mod subscriptions;
 
-/// Every statement by name.
+/// Every statement of this file by name.
 pub const ALL: &[(&str, &str)] = &[
     ("BEGIN", BEGIN),
     ("ROLLBACK", ROLLBACK),
@@ -53,6 +57,24 @@ pub const ALL: &[(&str, &str)] = &[
     ("TOOL_SECRET_ADD", TOOL_SECRET_ADD),
     ("TOOL_SECRETS_DELETE", TOOL_SECRETS_DELETE),
 ];
+
+/// Every statement of this backend by name, whichever file it stands in.
+pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let more = [
+        approvals::ALL,
+        profiles::ALL,
+        operators::ALL,
+        recovery::ALL,
+        elapsed::ALL,
+        doubts::ALL,
+        checkpoints::ALL,
+        bypass::ALL,
+        feed::ALL,
+        subscriptions::ALL,
+        super::receipts_sql::ALL,
+    ];
+    ALL.iter().chain(more.into_iter().flatten())
+}
 
 /// Starts every transaction that writes: it reads under the write lock.
 pub const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -123,7 +145,7 @@ DELETE FROM open_effects WHERE (tenant, effect) IN (
     FROM jsonb_each(?1, '$.revised') WHERE value ->> '$.open.fence' IS NULL
 );
 
-INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us,
+INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
                           contradicted, tool, run_id, session_id)
 SELECT value ->> 'tenant',
        unhex(value ->> 'effect', '-'),
@@ -131,6 +153,7 @@ SELECT value ->> 'tenant',
        value ->> 'state',
        value ->> '$.open.fence',
        value ->> '$.open.due_us',
+       value ->> '$.open.deadline_us',
        unhex(value ->> '$.open.duplicate', '-'),
        value ->> '$.open.created_us',
        value ->> '$.open.contradicted',
@@ -140,7 +163,7 @@ SELECT value ->> 'tenant',
 FROM jsonb_each(?1, '$.revised') WHERE value ->> '$.open.fence' IS NOT NULL
 ON CONFLICT (tenant, effect) DO UPDATE SET
     revision = excluded.revision, state = excluded.state, fence = excluded.fence,
-    due_us = excluded.due_us, duplicate = excluded.duplicate, created_us = excluded.created_us,
+    due_us = excluded.due_us, deadline_us = excluded.deadline_us, duplicate = excluded.duplicate, created_us = excluded.created_us,
     contradicted = excluded.contradicted, tool = excluded.tool, run_id = excluded.run_id,
     session_id = excluded.session_id;
 

@@ -14,7 +14,8 @@ use crate::domain::time::Timestamp;
 use crate::limits;
 use crate::store::feed::FeedMark;
 use crate::store::subscriptions::{
-    Attempted, MessageRow, NewMessage, Next, Outstanding, SubscriptionKey, SubscriptionRow, SubscriptionStore,
+    Attempted, MessageRow, NewMessage, Next, Outstanding, Subscribed, SubscriptionKey, SubscriptionRow,
+    SubscriptionStore,
 };
 use crate::store::{Corruption, Result};
 
@@ -102,25 +103,38 @@ impl SubscriptionStore for SqliteStore {
     }
 
     async fn delete_subscription(&self, key: &SubscriptionKey, revision: u32) -> Result<bool> {
-        let tenant = key.tenant.as_str();
-        let is_deleted =
-            self.write([sqlx::query(sql::SUBSCRIPTION_DELETE).bind(tenant).bind(key.id).bind(revision)]).await? == 1;
-        // Messages without a subscription are sent by nobody; a crash in between leaves some of them behind.
-        self.write([sqlx::query(sql::MESSAGES_DELETE).bind(tenant).bind(key.id)]).await?;
-        Ok(is_deleted)
+        let of = |statement| sqlx::query(statement).bind(key.tenant.as_str()).bind(key.id).bind(revision);
+        Ok(self.write([of(sql::MESSAGES_DELETE), of(sql::SUBSCRIPTION_DELETE)]).await? == 1)
     }
 
-    async fn subscribed_tenants(&self, limit: u32) -> Result<Vec<Tenant>> {
-        let names: Vec<String> =
-            sqlx::query_scalar(sql::SUBSCRIBED_TENANTS).bind(limit).fetch_all(&self.readers).await?;
-        Ok(names.iter().filter_map(|name| Tenant::new(name).ok()).collect())
+    async fn subscribed(&self, limit: u32) -> Result<Vec<Subscribed>> {
+        const TABLE: &str = "subscriptions";
+        let found = sqlx::query(sql::SUBSCRIBED).bind(limit).fetch_all(&self.readers).await?;
+        let mut subscribed = Vec::with_capacity(found.len());
+        for row in &found {
+            if let Ok(tenant) = Tenant::new(column(row, TABLE, "tenant", &"?")?) {
+                subscribed.push(Subscribed {
+                    failing: column(row, TABLE, "is_failing", &tenant)?,
+                    next_at: Timestamp::from_micros(column(row, TABLE, "next_us", &tenant)?),
+                    tenant,
+                });
+            }
+        }
+        Ok(subscribed)
     }
 
-    async fn claim_subscriptions(&self, holder: Uuid, lease_seconds: u32, limit: u32) -> Result<Vec<SubscriptionRow>> {
+    async fn claim_subscriptions(
+        &self,
+        holder: Uuid,
+        failing: bool,
+        lease_seconds: u32,
+        limit: u32,
+    ) -> Result<Vec<SubscriptionRow>> {
         let now = self.clock.now();
         let mut lent = self.writer.lend().await?;
         let query = sqlx::query(sql::SUBSCRIPTIONS_CLAIM).bind(holder).bind(now.micros());
-        let query = query.bind(now.plus_seconds(lease_seconds).micros()).bind(limit);
+        let query = query.bind(now.plus_seconds(lease_seconds).micros()).bind(limit).bind(failing);
+        let query = query.bind(limits::FEED_PASSED_ROWS);
         let rows = query.fetch_all(&mut lent.connection).await?;
         lent.give_back();
         rows.iter().map(subscription_row).collect()
@@ -249,7 +263,8 @@ impl SubscriptionStore for SqliteStore {
     async fn outstanding(&self) -> Result<Outstanding> {
         let now = self.clock.now();
         let query = sqlx::query(sql::OUTSTANDING).bind(now.micros()).bind(limits::OUTSTANDING_SUBSCRIPTIONS);
-        let mut found = Outstanding { now, ..Outstanding::default() };
+        let query = query.bind(limits::FEED_PASSED_ROWS);
+        let mut found = Outstanding { now, oldest_due: None, entries: Vec::new() };
         for row in &query.fetch_all(&self.readers).await? {
             let due = row.try_get::<Option<i64>, _>("due_us")?.map(Timestamp::from_micros);
             found.oldest_due = match (found.oldest_due, due) {

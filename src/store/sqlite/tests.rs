@@ -129,6 +129,7 @@ fn create(operation: &str, created_us: i64) -> RevisionRow {
         open: Some(OpenRow {
             fence: 0,
             due_at: None,
+            doubt_until: None,
             duplicate: None,
             created_at: at(created_us),
             contradicted: false,

@@ -90,6 +90,10 @@ pub(super) async fn write_tool(store: &SqliteStore, write: &ToolWrite) -> Result
             .execute(&mut *tx)
             .await?;
     }
+    if write.wakes_doubts {
+        let stamp = stamp.unwrap_or(0).saturating_add(1);
+        sqlx::query(sql::doubts::DOUBT_WAKE_PUT).bind(tenant).bind(name).bind(stamp).execute(&mut *tx).await?;
+    }
     let now = store.clock.now();
     secrets::write(&mut tx, write, now).await?;
     sqlx::query(sql::TICK).bind(now.micros()).execute(&mut *tx).await?;

@@ -84,14 +84,17 @@ async fn a_cursor_goes_on_where_it_stands_and_nowhere_else(store: StoreUnderTest
     complete(&api, &["a"]).await;
     let (first, cursor) = page(&api, "limit=200", Some(&start)).await;
     assert!(names(&first).contains(&"effect.dispatched"), "{first:?}");
+    // A cursor looks different each time: whether others wrote meanwhile can't be read from it.
     let (none, same) = page(&api, "limit=200", Some(&cursor)).await;
-    assert!(none.is_empty() && same == cursor);
+    assert!(none.is_empty() && same != cursor);
     let latest = api.read("/api/events?after=latest").await.expect(200);
-    assert_eq!((latest.at("/items"), latest.str("/next_cursor")), (&json!([]), cursor.as_str()));
+    assert_eq!(latest.at("/items"), &json!([]));
     granted(&api, "b").await;
     complete(&api, &["a", "b"]).await;
-    let (next, _) = page(&api, "limit=200", Some(&cursor)).await;
-    assert!(!next.is_empty() && next.iter().all(|event| event["data"]["operation_id"] == "b"));
+    for cursor in [&cursor, &same, latest.str("/next_cursor")] {
+        let (next, _) = page(&api, "limit=200", Some(cursor)).await;
+        assert!(!next.is_empty() && next.iter().all(|event| event["data"]["operation_id"] == "b"));
+    }
     for (api, cursor) in [(&other, cursor.as_str()), (&api, "nonsense"), (&api, "")] {
         let answer = api.read(&format!("/api/events?after={}", segment(cursor))).await;
         answer.problem(400, "invalid-request").faults_at(&["query:after"]);
@@ -172,7 +175,9 @@ async fn a_cursor_whose_event_is_gone_is_refused(store: StoreUnderTest) {
     let (_, early) = page(&api, "limit=1", None).await;
     granted(&api, "b").await;
     complete(&api, &["a", "b"]).await;
-    let (_, cursor) = page(&api, "limit=200", Some(&early)).await;
+    let (found, _) = page(&api, "limit=200", Some(&early)).await;
+    // At the last event of `b`, and not behind what others wrote after it.
+    let (_, cursor) = page(&api, &format!("limit={}", found.len()), Some(&early)).await;
     let lost = "(SELECT effect FROM entries WHERE intent LIKE '%\"operation_id\":\"b\"%' AND tenant";
     execute(server, &format!("DELETE FROM entries WHERE tenant = '{0}' AND effect IN {lost} = '{0}')", api.tenant))
         .await;

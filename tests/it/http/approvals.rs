@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::http::{TOOL, granted, tool};
 
 use crate::support::downstream::{Downstream, Mode};
-use crate::support::{Answer, Api, StoreUnderTest, bodies, both_stores};
+use crate::support::{Answer, Api, Options, Server, StoreUnderTest, bodies, both_stores};
 
 both_stores!(
     an_approval_allows_one_dispatch,
@@ -20,6 +20,9 @@ both_stores!(
     of_decisions_at_once_one_counts,
     an_approved_call_is_not_asked_about_again,
     an_approval_is_used_by_one_of_many_claims,
+    a_replayed_prefix_acts_no_more,
+    an_approval_outlives_a_kill_and_is_used_once,
+    what_went_stale_is_stale_after_a_kill,
 );
 
 async fn guarded(store: StoreUnderTest, more: Value) -> Api {
@@ -231,4 +234,79 @@ async fn an_approval_is_used_by_one_of_many_claims(store: StoreUnderTest) {
         futures_util::future::join_all(claims).await;
         assert_eq!(downstream.total(), round + 1);
     }
+}
+
+/// An agent that replays its whole prefix after an approval: five acts, none of them twice.
+async fn a_replayed_prefix_acts_no_more(store: StoreUnderTest) {
+    let api = guarded(store, json!({})).await;
+    let ann = person(store, &api, "ann");
+    api.put_tool("plain", &json!({ "effect": "external" })).await.expect(201);
+    let downstream = Downstream::start(Mode::Normal).await;
+    let prefix: Vec<Value> = (0..5)
+        .map(|n| bodies::with(bodies::claiming(&format!("step-{n}"), "plain"), &json!({ "run_id": "run" })))
+        .collect();
+    for (n, step) in prefix.iter().enumerate() {
+        let granted = api.intent(step).await.expect(201).directive("dispatch");
+        downstream.act(granted.str("/dispatch/idempotency_key")).await.unwrap();
+        let report = bodies::with(bodies::succeeded(&granted), &json!({ "result": { "step": n } }));
+        api.outcome(&format!("step-{n}"), &report).await.expect(200).state("completed");
+    }
+    let asked = bodies::with(bodies::claiming("asked", TOOL), &json!({ "run_id": "run" }));
+    let proposed = api.intent(&asked).await.expect(201).directive("authorize");
+    approve(&ann, &proposed).await.expect(200);
+    let mut results = Vec::new();
+    for (n, step) in prefix.iter().enumerate() {
+        // The same run again: another process, and so another claim id.
+        let step = bodies::set(step.clone(), "/claim/claim_id", json!(format!("again-{n}")));
+        let replayed = api.intent(&step).await.expect(200).directive("replay");
+        results.push(replayed.at("/result/step").clone());
+    }
+    assert_eq!(results, [json!(0), json!(1), json!(2), json!(3), json!(4)]);
+    let granted = api.intent(&asked).await.expect(200).directive("dispatch");
+    downstream.act(granted.str("/dispatch/idempotency_key")).await.unwrap();
+    assert_eq!(downstream.total(), 6);
+}
+
+async fn an_approval_outlives_a_kill_and_is_used_once(store: StoreUnderTest) {
+    let (server, api, ann) = alone(store).await;
+    let proposed = api.intent(&bodies::intent("op", TOOL)).await.expect(201).directive("authorize");
+    approve(&ann, &proposed).await.expect(200).state("intent_recorded");
+    let api = killed(&server, &api);
+    let claims = (0..8).map(|_| async { api.dispatch("op", &bodies::claim()).await });
+    let answers = futures_util::future::join_all(claims).await;
+    let granted: Vec<&Answer> = answers.iter().filter(|answer| answer.json["directive"] == "dispatch").collect();
+    assert_eq!(granted.len(), 1, "{answers:#?}");
+    api.outcome("op", &bodies::not_sent(granted[0])).await.expect(200).state("safe_to_retry");
+    // It is used up, before a kill and after it.
+    let api = killed(&server, &api);
+    api.dispatch("op", &bodies::claim()).await.expect(200).directive("authorize");
+    assert_eq!(api.get("op").await.at("/attempt"), 1);
+}
+
+async fn what_went_stale_is_stale_after_a_kill(store: StoreUnderTest) {
+    let (server, api, ann) = alone(store).await;
+    let proposed = api.intent(&bodies::intent("op", TOOL)).await.expect(201);
+    approve(&ann, &proposed).await.expect(200);
+    let changed = json!({ "effect": "external", "lease_seconds": 61, "authorization": { "mode": "approval" } });
+    api.put_tool(TOOL, &changed).await.expect(200);
+    let api = killed(&server, &api);
+    api.dispatch("op", &bodies::claim()).await.problem(409, "approval-stale");
+    let other = bodies::with(bodies::claiming("op", TOOL), &json!({ "arguments": { "amount": 1_000_000 } }));
+    api.intent(&other).await.problem(422, "operation-reused");
+    assert_eq!(api.get("op").await.at("/attempt"), 0);
+}
+
+/// A server of its own with [`TOOL`] under approval, its agent and its approver.
+async fn alone(store: StoreUnderTest) -> (Server, Api, Api) {
+    let server = store.server(Options::default());
+    let api = Api::of(&server, "t");
+    tool(&api, json!({ "effect": "external", "authorization": { "mode": "approval" } })).await;
+    let ann = api.with_token(Some(server.token("t", "ann", "effects:approve")));
+    (server, api, ann)
+}
+
+fn killed(server: &Server, api: &Api) -> Api {
+    server.kill9();
+    server.restart();
+    api.at(server)
 }

@@ -74,6 +74,11 @@ impl Operation {
         } else if self.path.ends_with("/resolution") {
             call = call.header("if-match", "\"3\"");
         }
+        if self.path == "/api/reports/bypass" {
+            let query = "tool=t&key=id&from=2026-01-01T00:00:00Z&until=2027-01-01T00:00:00Z";
+            let call = api.call(self.method, &format!("{path}?{query}"));
+            return call.header("content-type", "text/csv").bytes(b"id\nx\n").send().await;
+        }
         match &self.body {
             Some(body) => call.json(body).send().await,
             None => call.send().await,
@@ -161,6 +166,9 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("GET", "/api/effects", read, ""),
         on("GET", EFFECT, read, "prepared"),
         on("GET", "/api/effects/{operation_id}/journal", read, "prepared"),
+        on("GET", "/api/effects/{operation_id}/evidence", read, "prepared"),
+        on("GET", "/api/keys/evidence", None, ""),
+        on("POST", "/api/reports/bypass", read, ""),
         on("GET", "/api/runs/{run_id}", read, "run"),
         on("POST", "/api/effects/{operation_id}/dispatch", write, "prepared").body(bodies::claim()),
         on("POST", "/api/effects/{operation_id}/heartbeat", write, "live").body(bodies::heartbeat(&live)),
@@ -191,7 +199,7 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("PUT", "/api/profiles", write, "").body(json!({ "components": components })),
         on("GET", "/api/profiles/{profile_id}", read, declared),
         on("GET", "/api/sessions/{session_id}/profile", read, "session"),
-        on("POST", "/api/sessions/{session_id}/profile", write, "session").body(adoption),
+        on("POST", "/api/sessions/{session_id}/profile", recovery, "session").body(adoption),
         on("GET", "/api/tools", read, ""),
         on("GET", "/api/tools/{name}", read, TOOL),
         Operation { foreign: Foreign::Own, ..put },

@@ -25,6 +25,7 @@ both_stores!(
     an_open_effect_that_is_not_marked_is_found,
     a_mark_that_names_no_newest_entry_is_edited,
     several_damages_are_all_found,
+    two_writers_are_told_apart_from_an_edit,
 );
 
 async fn journals(store: StoreUnderTest) -> Journals {
@@ -251,4 +252,23 @@ async fn several_damages_are_all_found(store: StoreUnderTest) {
     found.sort_by_key(order);
     expected.sort_by_key(order);
     assert_eq!(found, expected);
+}
+
+/// Two writers on two copies leave entries that are both what was hashed; an edit leaves one that is not.
+async fn two_writers_are_told_apart_from_an_edit(store: StoreUnderTest) {
+    let detail = async |journals: &Journals| {
+        let report = actonce::service::journal::verify(journals.bed.store.as_ref()).await.unwrap();
+        report.findings.iter().find(|found| found.damage == Forked).unwrap().detail
+    };
+    let journals = journals(store).await;
+    let other = another_history(&journals.maker);
+    let (_, record) = other.create("flagged");
+    let (_, record) = other.dispatch(&record, "one");
+    let (third, _) = other.next(&record, &done(&record));
+    replace(&journals.bed, &third, &journals.flagged).await;
+    assert!(detail(&journals).await.contains("two writers"));
+    let journals = self::journals(store).await;
+    let hash = journals.bed.bytes(&[7; 32]);
+    journals.spoil(&format!("UPDATE entries SET hash = {hash}"), &journals.open, 2).await;
+    assert!(!detail(&journals).await.contains("two writers"));
 }

@@ -1,5 +1,6 @@
 //! `journal verify` (protocol §10): every damage is found and named, and nothing else is.
 
+mod checkpoints;
 mod command;
 mod damage;
 mod writers;

@@ -2,6 +2,7 @@
 //! and the same content in the end.
 
 mod compare;
+mod elapsed;
 mod history;
 mod queue;
 mod reference;

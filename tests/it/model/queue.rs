@@ -24,7 +24,7 @@ both_stores!(no_state_is_silent, doubt_is_shown_when_half_of_its_time_is_over);
 
 const STEPS: usize = 160;
 
-fn service(subject: &Subject) -> Service {
+pub(super) fn service(subject: &Subject) -> Service {
     service_on(subject.engine.store(), &subject.engine)
 }
 
@@ -33,7 +33,7 @@ fn operator(tenant: &Tenant) -> Principal {
 }
 
 /// The whole queue of a tenant, page by page, each effect once, and the counts agree.
-async fn queue(service: &Service, tenant: &Tenant) -> BTreeMap<Uuid, QueueItem> {
+pub(super) async fn queue(service: &Service, tenant: &Tenant) -> BTreeMap<Uuid, QueueItem> {
     let (mut found, mut cursor, mut counts) = (BTreeMap::new(), None, None);
     let mut last = None;
     loop {

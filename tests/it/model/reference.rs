@@ -143,7 +143,7 @@ impl Reference {
             0 => Self::ad_hoc(),
             revision => self.tool(tenant, &intent.tool, Some(revision)).unwrap(),
         };
-        Context { now: self.now, principal: principal.clone(), tool, current, profile_changed: false }
+        Context { now: self.now, principal: principal.clone(), tool, current, profile_changed: false, elapsed_us: None }
     }
 
     /// The open effect of the tenant that guards this act.
@@ -205,7 +205,14 @@ impl Reference {
             None => return "unknown tool".to_owned(),
         };
         let current = Some(Arc::clone(&tool));
-        let context = Context { now: self.now, principal: principal.clone(), tool, current, profile_changed: false };
+        let context = Context {
+            now: self.now,
+            principal: principal.clone(),
+            tool,
+            current,
+            profile_changed: false,
+            elapsed_us: None,
+        };
         if let Ok(intent) = decide::intent_of(&proposal, &context)
             && context.tool.spec.duplicate_rule(intent.class) != DuplicateRule::Allow
         {

@@ -6,7 +6,6 @@ use actonce::domain::adapter::{NoAnswer, Question, Verdict};
 use actonce::domain::canonical::Sha256Digest;
 use actonce::limits;
 use actonce::service::ports::{AdapterCall, Adapters as _};
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::Asker;
@@ -112,31 +111,6 @@ async fn a_dead_adapter_is_left_alone_and_others_are_not() {
     for _ in 0..3 {
         assert!(asker.lookup().await.is_ok());
     }
-}
-
-#[tokio::test]
-async fn a_wedged_adapter_takes_its_own_share_only() {
-    let wedged = FakeAdapter::always(Reply::Hang).await;
-    let alive = FakeAdapter::always(Reply::Json(answers::absent())).await;
-    let asker = Asker::of(&wedged);
-    let other = asker.for_tool("other", &alive.spec());
-    let stuck = join_all((0..limits::ADAPTER_CALLS).map(|_| {
-        let call = AdapterCall { timeout: Duration::from_secs(2), ..asker.call(Question::Lookup) };
-        asker.adapters.ask(call)
-    }));
-    let beside = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let begun = Instant::now();
-        for _ in 0..5 {
-            assert!(other.lookup().await.is_ok());
-        }
-        begun.elapsed()
-    };
-    let (answers, elapsed) = tokio::join!(stuck, beside);
-    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}: they did not wait for the wedged one");
-    let count = |no: NoAnswer| answers.iter().filter(|answer| answer.as_ref().err() == Some(&no)).count();
-    assert_eq!(count(NoAnswer::Timeout), limits::ADAPTER_CALLS_PER_TOOL);
-    assert_eq!(count(NoAnswer::Capacity), limits::ADAPTER_CALLS - limits::ADAPTER_CALLS_PER_TOOL);
 }
 
 #[tokio::test]

@@ -16,7 +16,9 @@ use actonce::domain::time::Timestamp;
 use actonce::domain::tool::Tool;
 use actonce::outbound::OutboundAdapters;
 use actonce::outbound::client::Outbound;
+use actonce::service::places::Places;
 use actonce::service::ports::{AdapterCall, AdapterSecrets, Adapters as _, DatabaseTime, SigningSecret};
+use actonce::service::redact::KnownSecrets;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
@@ -35,6 +37,12 @@ struct Given(Vec<SigningSecret>);
 
 #[async_trait]
 impl AdapterSecrets for Given {
+    async fn known(&self, _: &Tenant, _: &Tool) -> Result<KnownSecrets, NoAnswer> {
+        let mut known = KnownSecrets::default();
+        self.0.iter().for_each(|secret| known.add_signing(secret));
+        Ok(known)
+    }
+
     async fn signing(&self, _: &Tenant, _: &Tool) -> Result<Vec<SigningSecret>, NoAnswer> {
         if self.0.is_empty() { Err(NoAnswer::NoSecret) } else { Ok(self.0.clone()) }
     }
@@ -109,6 +117,7 @@ impl Asker {
             record: Arc::clone(&self.record),
             receipt: None,
             timeout: Duration::from_secs(5),
+            place: Places::default().take(&self.tenant, &self.tool.name).expect("nobody else is there"),
         }
     }
 

@@ -78,6 +78,7 @@ impl Setting {
             principal: name("actonce"),
             tasks: TaskTracker::new(),
             stopping,
+            proof: actonce::service::proof::checkpoint::Proof::default(),
         });
         let fake = FakeAdapter::always(Reply::Json(answers::absent())).await;
         let asker = Asker { adapters, ..Asker::of(&fake) };

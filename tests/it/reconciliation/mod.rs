@@ -4,8 +4,10 @@ mod answers;
 mod automatic;
 mod crowd;
 mod inspection;
+mod redaction;
 mod replay;
 mod supplied;
+mod switch;
 mod verification;
 mod walk;
 
@@ -42,7 +44,7 @@ async fn register(api: &Api, adapter: &FakeAdapter, changes: Value) {
 }
 
 /// An effect whose outcome is unknown.
-async fn doubtful(api: &Api, operation_id: &str) -> Answer {
+pub(crate) async fn doubtful(api: &Api, operation_id: &str) -> Answer {
     let granted = api.intent(&bodies::claiming(operation_id, TOOL)).await.expect(201).directive("dispatch");
     api.outcome(operation_id, &bodies::unknown(&granted)).await.expect(200).state("outcome_unknown")
 }

@@ -6,13 +6,14 @@ use serde_json::json;
 
 use super::{doubtful, execute, execution, plan, prepared, receipts, repair};
 use crate::http::{TOOL, external};
-use crate::scenarios::{intact, sql};
-use crate::support::{Answer, Api, Options, StoreUnderTest, bodies, both_stores};
+use crate::scenarios::{count, intact, sql};
+use crate::support::{Answer, Api, Options, Server, StoreUnderTest, bodies, both_stores};
 
 both_stores!(
     a_kill_in_the_middle_is_repaired_by_repeating,
     a_receipt_that_was_not_written_is_written_from_the_effect,
     a_prepared_effect_of_a_killed_client_is_settled_and_never_acted_on,
+    an_execution_is_finished_from_every_one_of_its_commits,
 );
 
 async fn a_kill_in_the_middle_is_repaired_by_repeating(store: StoreUnderTest) {
@@ -119,4 +120,78 @@ async fn a_prepared_effect_of_a_killed_client_is_settled_and_never_acted_on(stor
     let settled = api.get("op").await.state("failed");
     assert_eq!((settled.at("/executed"), settled.at("/attempt")), (&json!(false), &json!(0)));
     api.dispatch("op", &bodies::claim()).await.expect(200).directive("stop");
+}
+
+/// From now on nothing is written into a table.
+fn refuse(server: &Server, table: &str) {
+    let statement = if server.database_url().is_some() {
+        format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$; \
+             CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse();"
+        )
+    } else {
+        format!("CREATE TRIGGER refuse BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END")
+    };
+    sql(server, &statement);
+}
+
+fn accept(server: &Server, table: &str) {
+    if server.database_url().is_some() {
+        sql(server, &format!("DROP TRIGGER refuse ON {table}; DROP FUNCTION refuse()"));
+    } else {
+        sql(server, "DROP TRIGGER refuse");
+    }
+}
+
+/// The process dies before and after each commit of an execution: the decisions, the claim of an item,
+/// the effect, the receipt. What is durable then is what was committed; the same request does the rest.
+async fn an_execution_is_finished_from_every_one_of_its_commits(store: StoreUnderTest) {
+    let server = store.server(Options::default());
+    let mut api = Api::of(&server, "t");
+    external(&api).await;
+    for (table, begun, settled) in [
+        ("recovery_executions", 0, false),
+        ("recovery_claims", 1, false),
+        ("entries", 1, false),
+        ("recovery_receipts", 1, true),
+    ] {
+        let (op, doubt) = (format!("op-{table}"), format!("doubt-{table}"));
+        prepared(&api, &op, table).await;
+        doubtful(&api, &doubt, table).await;
+        let made = plan(&api, &json!({ "session_ids": [table] })).await;
+        let mark = json!({ "operation_id": doubt, "action": "mark_failed", "message": "looked" });
+        let request = execution(&made, table, json!([repair(&op), mark]));
+        refuse(&server, table);
+        let call = api.call("POST", "/api/recovery/executions").json(&request);
+        let broken = call.send_to_a_fault().await.unwrap();
+        assert!(broken.status.is_server_error(), "{table}: {broken}");
+        server.kill9();
+        accept(&server, table);
+        let found = format!("SELECT count(*) FROM recovery_executions WHERE execution_id = '{table}'");
+        assert_eq!(count(&server, &found), begun, "{table}");
+        let found = format!("SELECT count(*) FROM recovery_receipts WHERE execution_id = '{table}'");
+        assert_eq!(count(&server, &found), 0, "{table}");
+        server.restart();
+        api = api.at(&server);
+        for (operation, before) in [(&op, "intent_recorded"), (&doubt, "outcome_unknown")] {
+            api.get(operation).await.state(if settled { "failed" } else { before });
+        }
+        // What the dead one may have in hand ends by itself; here it is over.
+        sql(&server, "UPDATE recovery_claims SET expires_us = 1");
+        let done = execute(&api, &request).await.expect(200);
+        assert_eq!((done.at("/completed"), done.at("/pending")), (&json!(true), &json!([])), "{table}");
+        for number in 0..2 {
+            assert_eq!(done.at(&format!("/receipts/{number}/outcome")), "executed", "{table}: {done}");
+        }
+        for operation in [&op, &doubt] {
+            api.get(operation).await.state("failed");
+            let events = api.events(operation).await;
+            let executed = events.iter().filter(|event| *event == "recovery.item.executed").count();
+            assert_eq!(executed, 1, "{table}, {operation}: {events:?}");
+        }
+        // After the last commit the answer alone is lost.
+        let again = execute(&api, &request).await.expect(200);
+        assert_eq!((receipts(&again), again.at("/replayed")), (receipts(&done), &json!(true)));
+    }
+    intact(&server);
 }

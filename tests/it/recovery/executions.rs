@@ -17,6 +17,8 @@ both_stores!(
     a_person_s_word_needs_a_message_and_ends_a_doubt,
     decisions_are_checked_against_the_plan,
     four_eyes_hold_for_a_mark,
+    four_eyes_that_are_asked_for_since_hold_too,
+    a_mark_needs_the_scope_of_a_resolution_too,
     two_executors_at_once_settle_each_item_once,
 );
 
@@ -259,10 +261,58 @@ async fn four_eyes_hold_for_a_mark(store: StoreUnderTest) {
     api.outcome("op", &bodies::unknown(&granted)).await.expect(200).state("outcome_unknown");
     let made = plan(&api, &json!({})).await;
     let decisions = json!([{ "operation_id": "op", "action": "mark_failed", "message": "looked" }]);
+    // Neither who proposed nor who approved: a mark is no way around what a resolution asks for.
+    for (who, id) in [(&api, "mine"), (&other, "theirs")] {
+        let blocked = execute(who, &execution(&made, id, decisions.clone())).await.expect(200);
+        assert_eq!(blocked.at("/receipts/0/blockers"), &json!(["tool_approval_required"]));
+        api.get("op").await.state("outcome_unknown");
+    }
+    let third = api.with_token(Some(server.token(&api.tenant, "third", "all")));
+    let done = execute(&third, &execution(&made, "third", decisions)).await.expect(200);
+    assert_eq!(done.at("/receipts/0/outcome"), "executed");
+}
+
+/// A registration that asks for four eyes now counts as much as the one that the effect was made under.
+async fn four_eyes_that_are_asked_for_since_hold_too(store: StoreUnderTest) {
+    let (server, api) = (store.shared(), store.tenant());
+    external(&api).await;
+    doubtful(&api, "op", "s").await;
+    let asking = json!({ "effect": "external", "authorization": { "mode": "approval" }, "settles_revisions": [1] });
+    api.put_tool(TOOL, &asking).await.expect(200);
+    let made = plan(&api, &json!({})).await;
+    let decisions = json!([{ "operation_id": "op", "action": "mark_completed", "message": "looked" }]);
     let blocked = execute(&api, &execution(&made, "mine", decisions.clone())).await.expect(200);
     assert_eq!(blocked.at("/receipts/0/blockers"), &json!(["tool_approval_required"]));
-    api.get("op").await.state("outcome_unknown");
+    let other = api.with_token(Some(server.token(&api.tenant, "other", "all")));
     let done = execute(&other, &execution(&made, "theirs", decisions)).await.expect(200);
+    assert_eq!(done.at("/receipts/0/outcome"), "executed");
+}
+
+async fn a_mark_needs_the_scope_of_a_resolution_too(store: StoreUnderTest) {
+    let (server, api) = (store.shared(), store.tenant());
+    external(&api).await;
+    doubtful(&api, "op", "s").await;
+    prepared(&api, "prepared", "s").await;
+    let made = plan(&api, &json!({})).await;
+    let with = |scopes: &str| api.with_token(Some(server.token(&api.tenant, "operator", scopes)));
+    let operator = with("recovery:operate");
+    for action in ["mark_completed", "mark_failed"] {
+        let decisions = json!([repair("prepared"), { "operation_id": "op", "action": action, "message": "looked" }]);
+        let request = execution(&made, "e", decisions);
+        let refused = execute(&operator, &request).await.problem(403, "insufficient-scope");
+        assert_eq!(refused.at("/required_scope"), "effects:resolve");
+        let refused = execute(&with("effects:resolve"), &request).await.problem(403, "insufficient-scope");
+        assert_eq!(refused.at("/required_scope"), "recovery:operate");
+    }
+    // Nothing was begun under that id, and nothing else asks for more.
+    operator.read("/api/recovery/executions/e").await.problem(404, "not-found");
+    api.get("prepared").await.state("intent_recorded");
+    let intact = json!([repair("prepared"), { "operation_id": "op", "action": "leave_intact" }]);
+    execute(&operator, &execution(&made, "e", intact)).await.expect(200);
+    api.get("op").await.state("outcome_unknown");
+    let mark = json!([{ "operation_id": "op", "action": "mark_failed", "message": "looked" }]);
+    let both = with("recovery:operate,effects:resolve");
+    let done = execute(&both, &execution(&made, "marks", mark)).await.expect(200);
     assert_eq!(done.at("/receipts/0/outcome"), "executed");
 }
 

@@ -4,6 +4,8 @@ mod command;
 mod crash;
 mod executions;
 mod plans;
+mod restore;
+mod size;
 mod start;
 mod sweep;
 

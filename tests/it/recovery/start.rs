@@ -1,9 +1,11 @@
 //! The sweep at start, as operators see it after a crash.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
+use tokio::task::JoinSet;
 
 use super::{NEVER_US, doubtful, effect, live, prepared, take};
 use crate::http::{TOOL, external};
@@ -20,6 +22,7 @@ both_stores!(
     what_an_executor_held_at_the_start_is_said,
     a_store_that_fails_fails_the_start,
     five_hundred_leases_after_a_kill,
+    what_stays_unresolved_and_sweeps_that_run_are_measured,
 );
 
 fn killed(server: &Server, api: &Api) -> Api {
@@ -231,6 +234,7 @@ async fn a_store_that_fails_fails_the_start(store: StoreUnderTest) {
     let failure = again(&server, Options::default()).expect_err("the start fails");
     assert!(failure.contains("actonce: the recovery sweep at start: "), "{failure}");
     assert!(failure.contains("recovery_claims"), "{failure}");
+    assert!(failure.contains("it ended; exit status: 2"), "{failure}");
     sql(&server, "ALTER TABLE elsewhere RENAME TO recovery_claims");
     server.restart();
     assert_eq!(report(&api.at(&server)).await.at("/blocked_session_count"), 1);
@@ -283,13 +287,42 @@ async fn five_hundred_leases_after_a_kill(store: StoreUnderTest) {
     assert_eq!(journal.json["items"].as_array().unwrap().len(), 2);
 }
 
-/// A sweep that takes long holds up neither readiness nor new work; it goes on in the background.
+/// The metrics that the alert rules in docs/operations.md are about.
+async fn what_stays_unresolved_and_sweeps_that_run_are_measured(store: StoreUnderTest) {
+    let rules = include_str!("../../../docs/operations.md");
+    let server = store.server(Options::default());
+    let api = Api::of(&server, "t");
+    external(&api).await;
+    doubtful(&api, "secret-op", "s").await;
+    live(&api, "live", "s").await;
+    sql(&server, "UPDATE open_effects SET created_us = created_us - 90000000000 WHERE state = 5");
+    let read = async |metric: &str| {
+        assert!(rules.contains(metric.split('{').next().unwrap()), "{metric} has its rule");
+        let text = api.read("/metrics").await.expect(200).text;
+        assert!(!text.contains("secret-op"));
+        let value = text.lines().find_map(|line| line.strip_prefix(metric).and_then(|rest| rest.strip_prefix(' ')));
+        value.unwrap_or_else(|| panic!("no {metric}: {text}")).parse::<f64>().unwrap()
+    };
+    let doubt = read("effects_unresolved_age_seconds{state=\"outcome_unknown\"}").await;
+    assert!((90_000.0..90_100.0).contains(&doubt), "{doubt}");
+    let young = read("effects_unresolved_age_seconds{state=\"dispatched\"}").await;
+    assert!(young < 100.0, "{young}");
+    let before = read("actonce_sweeps_total").await;
+    let until = Instant::now() + Duration::from_secs(20);
+    while read("actonce_sweeps_total").await <= before {
+        assert!(Instant::now() < until, "no sweep runs");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A sweep that takes long: the process can be asked how far it is and takes nothing; after a while it
+/// serves all the same, and the sweep goes on in the background.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_sweep_goes_on_in_the_background() {
+async fn a_long_sweep_is_seen_and_goes_on_in_the_background() {
     if !StoreUnderTest::has_postgres() {
         return;
     }
-    let server = StoreUnderTest::Postgres.server(Options::default());
+    let server = Arc::new(StoreUnderTest::Postgres.server(Options::default().arg("--base-path").arg("/cayu")));
     let api = Api::of(&server, "t");
     external(&api).await;
     doubtful(&api, "op", "s").await;
@@ -297,14 +330,21 @@ async fn a_long_sweep_goes_on_in_the_background() {
     // Whoever reads the claims waits for this one.
     let mut holder = PgConnection::connect(server.database_url().unwrap()).await.unwrap();
     sqlx::raw_sql("BEGIN; LOCK TABLE recovery_claims IN ACCESS EXCLUSIVE MODE").execute(&mut holder).await.unwrap();
-    let started = Instant::now();
-    let restarting = crate::support::blocking(move || {
-        server.restart();
-        server
-    });
-    let server = restarting.await;
+    let (started, before) = (Instant::now(), server.log().len());
+    let starting = Arc::clone(&server);
+    let mut restarting = JoinSet::new();
+    restarting.spawn(crate::support::blocking(move || starting.restart()));
+    let url = listening(&server, before).await;
+    for root in [url.as_str(), url.strip_suffix("/cayu").unwrap()] {
+        let early = Api::new(root, "t", api.token.clone());
+        let early = early.with_token(Some(server.token("t", "early", "all")));
+        asleep_but_alive(&early).await;
+    }
+    assert!(restarting.try_join_next().is_none(), "no ready line before requests are taken: {:?}", started.elapsed());
+    restarting.join_next().await.unwrap().unwrap();
     let (ready, api) = (started.elapsed(), api.at(&server));
     assert!(ready > Duration::from_secs(9) && ready < Duration::from_secs(15), "{ready:?}");
+    api.read("/readyz").await.expect(200);
     let running = report(&api).await;
     assert_eq!((running.at("/status"), running.at("/completed")), (&json!("running"), &json!(false)));
     api.intent(&bodies::claiming("new", TOOL)).await.expect(201).directive("dispatch");
@@ -320,4 +360,45 @@ async fn a_long_sweep_goes_on_in_the_background() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     drop(server);
+}
+
+/// The address of a server that does not say that it is ready.
+async fn listening(server: &Server, before: usize) -> String {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let log = server.log();
+        let line = log[before..].lines().find(|line| line.contains("listening; looking at incomplete work"));
+        if let Some((_, rest)) = line.and_then(|line| line.split_once("http://")) {
+            let end = rest.find(|c: char| c == '"' || c.is_whitespace()).unwrap_or(rest.len());
+            return format!("http://{}", &rest[..end]);
+        }
+        assert!(Instant::now() < until, "{log}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What a server answers while it looks at incomplete work.
+async fn asleep_but_alive(api: &Api) {
+    api.read("/livez").await.expect(200);
+    let red = api.read("/readyz").await.problem(503, "capacity");
+    assert!(red.headers.contains_key("retry-after"), "{red}");
+    let running = report(api).await;
+    assert_eq!((running.at("/status"), running.at("/completed")), (&json!("running"), &json!(false)));
+    api.get("op").await.state("outcome_unknown");
+    api.read("/api/effects").await.expect(200);
+    let granted = bodies::claiming("early", TOOL);
+    for refused in [
+        api.intent(&granted).await,
+        api.put_tool("early", &json!({ "effect": "none" })).await,
+        api.call("DELETE", "/api/tools/early").send().await,
+        api.dispatch("op", &bodies::claim()).await,
+        api.cancel("op").await,
+        api.post("/api/recovery/plans", &json!({})).await,
+    ] {
+        let refused = refused.problem(503, "capacity");
+        assert!(refused.headers.contains_key("retry-after"), "{refused}");
+    }
+    api.get("early").await.problem(404, "not-found");
+    // Walls and tokens are where they always are.
+    api.with_token(None).read("/api/recovery/startup").await.problem(401, "unauthenticated");
 }

@@ -49,6 +49,7 @@ pub(crate) fn registration(tenant: &Tenant, tool: &str, spec: &ToolSpec) -> Tool
         spec: Some(serde_json::to_string(spec).unwrap()),
         paused: false,
         deleted: false,
+        wakes_doubts: false,
         secret: None,
         by: name("operator"),
         at: Timestamp::from_micros(0),
@@ -86,6 +87,7 @@ impl Maker {
             current: Some(Arc::clone(&tool)),
             tool,
             profile_changed: false,
+            elapsed_us: None,
         }
     }
 

@@ -62,6 +62,7 @@ pub(crate) fn service_on(store: &Arc<dyn Store>, engine: &Arc<Engine>) -> Servic
         principal: name("actonce"),
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
+        proof: actonce::service::proof::checkpoint::Proof::default(),
     })
 }
 

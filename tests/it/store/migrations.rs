@@ -8,7 +8,7 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 20] = [
+const TABLES: [&str; 24] = [
     "subscriptions",
     "deliveries",
     "retained_arguments",
@@ -25,9 +25,13 @@ const TABLES: [&str; 20] = [
     "tool_revisions",
     "tool_secrets",
     "alias_keys",
+    "checkpoints",
+    "checkpoint_mark",
     "recovery_executions",
     "recovery_receipts",
     "recovery_claims",
+    "run_waits",
+    "doubt_wakes",
     "_sqlx_migrations",
 ];
 

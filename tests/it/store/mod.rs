@@ -5,6 +5,7 @@ mod beside;
 mod commits;
 mod corrupt;
 mod documents;
+mod doubts;
 mod duplicates;
 mod durability;
 pub(crate) mod effects;

@@ -8,7 +8,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 13] = [
+const NO_INDEX: [&str; 20] = [
+    "DOUBT_WAKES",
     "NOW",
     "NOTIFY",
     "OPEN_STATES",
@@ -22,6 +23,12 @@ const NO_INDEX: [&str; 13] = [
     "ALIAS_KEYS_RETIRE",
     "FEED_LOCK",
     "FEED_HIGHEST",
+    "EXECUTION_ADD",
+    "CLAIM",
+    "WAIT_BEGIN",
+    "HORIZON",
+    "MARK",
+    "CHECKPOINT_ADD",
 ];
 /// For operators, now and then: any index of the tenant's will do.
 const RARE: [&str; 2] = ["TOOLS", "TOOL_IN_USE"];
@@ -41,7 +48,20 @@ async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> Vec
 
 /// What a plan must not do: read a table or an index whole, or compare every row with every other.
 fn faults(name: &str, plan: &[String]) -> Vec<String> {
-    let tables = ["entries", "open_effects", "tools", "tool_revisions", "receipt_sources", "quarantine"];
+    let tables = [
+        "entries",
+        "open_effects",
+        "tools",
+        "tool_revisions",
+        "receipt_sources",
+        "quarantine",
+        "recovery_executions",
+        "recovery_receipts",
+        "recovery_claims",
+        "run_waits",
+        "subscriptions",
+        "deliveries",
+    ];
     let mut found = Vec::new();
     for (number, line) in plan.iter().enumerate() {
         let step = line.trim_start().trim_start_matches("->").trim_start();
@@ -60,6 +80,7 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
         let condition = plan.get(number + 1).map_or("", |next| next.trim_start());
         let first_column = match name {
             "DUE" | "QUEUE_OVERDUE" => "due_us",
+            "MARK_SET" => "one",
             "SOURCE_AT" => "source_id",
             "QUARANTINE_DUE" => "next_try_us",
             "QUARANTINE_EXPIRE" => "expires_us",
@@ -81,7 +102,19 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
 async fn all_faults(store: &PostgresStore) -> Vec<String> {
     let mut connection = store.pool().acquire().await.unwrap();
     let mut found = Vec::new();
-    for (name, statement) in sql::ALL.iter().chain(sql::operators::ALL).chain(sql::feed::ALL).chain(receipts_sql::ALL) {
+    let all = [
+        sql::ALL,
+        sql::operators::ALL,
+        sql::recovery::ALL,
+        sql::elapsed::ALL,
+        sql::doubts::ALL,
+        sql::checkpoints::ALL,
+        sql::bypass::ALL,
+        sql::feed::ALL,
+        sql::subscriptions::ALL,
+        receipts_sql::ALL,
+    ];
+    for (name, statement) in all.into_iter().flatten() {
         if !NO_INDEX.contains(name) {
             found.extend(faults(name, &plan(&mut connection, name, statement).await));
         }
@@ -106,9 +139,16 @@ FROM generate_series(1, 200) n;
 INSERT INTO quarantine SELECT 'tenant ' || n % 2, md5(n::text)::uuid, 'source ' || (n % 2 + 2 * (n % 50 + 1)), 1, 'r', '{}', 'd', '{}',
   NULL, 0, CASE WHEN n % 2 = 0 THEN 4000000000000000 + n END, n, 4000000000000000 + n
 FROM generate_series(1, 2000) n;
+INSERT INTO recovery_claims SELECT 'tenant ' || n % 2, md5(n::text)::uuid, md5(n::text)::uuid, n FROM generate_series(1, 3000) n;
+INSERT INTO recovery_executions SELECT 'tenant ' || n % 2, 'execution ' || n, 'd', 'p', '[]', 1, 'me', 0
+FROM generate_series(1, 3000) n;
+INSERT INTO recovery_receipts SELECT 'tenant ' || n % 2, 'execution ' || n, r, '{}'
+FROM generate_series(1, 3000) n, generate_series(0, 3) r;
+INSERT INTO run_waits SELECT 'tenant ' || n % 2, 'run ' || n % 40, md5(n::text)::uuid, 1, n, n + 5 FROM generate_series(1, 4000) n;
 INSERT INTO tools SELECT 'tenant ' || n % 2, 'tool ' || n, 1, 1, false, false FROM generate_series(1, 2000) n;
 INSERT INTO tool_revisions SELECT tenant, name, 1, '{}', 0, 'me' FROM tools;
-ANALYZE entries, open_effects, tools, tool_revisions, receipt_sources, quarantine";
+ANALYZE entries, open_effects, tools, tool_revisions, receipt_sources, quarantine, recovery_claims, recovery_executions,
+  recovery_receipts, run_waits";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hot_statements_go_by_index_whatever_the_tables_look_like() {
@@ -130,6 +170,64 @@ async fn hot_statements_go_by_index_whatever_the_tables_look_like() {
     // A page of a list then reads and sorts what is open of one tenant.
     emptied.retain(|fault| !fault.starts_with("WALK_OPEN: Sort"));
     assert!(emptied.is_empty(), "on emptied tables:\n{}", emptied.join("\n\n"));
+    store.close().await;
+}
+
+fn statement(name: &str) -> &'static str {
+    let all = [sql::ALL, sql::recovery::ALL, sql::elapsed::ALL];
+    all.into_iter().flatten().find(|(found, _)| *found == name).unwrap_or_else(|| panic!("{name}")).1
+}
+
+async fn analyzed(store: &PostgresStore, name: &str, values: &[&str]) -> String {
+    let mut text = statement(name).to_owned();
+    for (number, value) in values.iter().enumerate().rev() {
+        text = text.replace(&format!("${}", number + 1), value);
+    }
+    let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {text}"));
+    let mut connection = store.pool().acquire().await.unwrap();
+    let plan = sqlx::raw_sql(explain).fetch_all(&mut *connection).await.unwrap();
+    plan.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+/// Before every effect.
+const NIL: &str = "'00000000-0000-0000-0000-000000000000'::uuid";
+
+/// The sweep at start walks the index over incomplete effects, plans and lists walk theirs, and each
+/// touches the rows that it answers and no others; on empty tables and on full ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recovery_touches_the_rows_that_it_answers() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    let url = postgres::fresh_database().unwrap();
+    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let questions: [(&str, Vec<&str>, &str, u32); 5] = [
+        ("OPEN_WORK", vec!["''", NIL, "9000000000000000", "256"], "open_effects_pkey", 256),
+        ("WALK_OPEN", vec!["'tenant 1'", "0", NIL, "200", "3"], "open_effects_state", 200),
+        ("WALK_SESSION", vec!["'tenant 1'", "0", NIL, "20", "'session 7'"], "entries_session", 20),
+        ("RECEIPTS", vec!["'tenant 1'", "'execution 7'"], "recovery_receipts_pkey", 4),
+        ("RUN_WAITS", vec!["'tenant 1'", "'run 7'", "10000"], "run_waits_", 100),
+    ];
+    for full in [false, true] {
+        if full {
+            sqlx::raw_sql(FILL).execute(store.pool()).await.unwrap();
+        }
+        for (name, values, index, rows) in &questions {
+            let plan = analyzed(&store, name, values).await;
+            // Of an empty table any index of it will do, as there is nothing to read.
+            let (table, _) = index.rsplit_once('_').unwrap();
+            assert!(plan.contains(if full { index } else { table }) && plan.contains("Index"), "{name}: {plan}");
+            assert!(!plan.contains("Seq Scan"), "{name}: {plan}");
+            assert!(!plan.contains("Rows Removed by Filter"), "{name}: {plan}");
+            assert!(*name != "OPEN_WORK" || !plan.contains("entries"), "{plan}");
+            // Each step of the plan has as many rows as the answer.
+            let expected = if full { *rows } else { 0 };
+            for step in plan.lines().filter(|line| line.contains("actual rows=")) {
+                let found = step.split("actual rows=").nth(1).and_then(|rest| rest.split([' ', '.']).next());
+                assert_eq!(found.and_then(|rows| rows.parse().ok()), Some(expected), "{name}: {plan}");
+            }
+        }
+    }
     store.close().await;
 }
 

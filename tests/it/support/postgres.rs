@@ -58,6 +58,17 @@ pub(crate) fn fresh_database() -> Option<String> {
     Some(options.map_or_else(|| format!("{host}/{name}"), |options| format!("{host}/{name}?{options}")))
 }
 
+/// A copy of a database that nobody is connected to.
+pub(crate) fn copy_of(url: &str) -> String {
+    let name_of = |url: &str| {
+        let start = url.split_once('?').map_or(url, |(start, _)| start);
+        start.rsplit_once('/').expect("the URL names a database").1.to_owned()
+    };
+    let (from, copy) = (name_of(url), unique("actonce-it").replace('-', "_"));
+    run(server().expect("there is a Postgres"), &format!("CREATE DATABASE {copy} TEMPLATE {from}"));
+    url.replacen(&from, &copy, 1)
+}
+
 /// Runs a statement on a connection of its own. For tests that look, or that spoil what is there.
 pub(crate) fn run(url: &str, sql: &str) {
     let (url, sql) = (url.to_owned(), sql.to_owned());

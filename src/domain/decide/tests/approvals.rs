@@ -25,7 +25,7 @@ fn word(scene: &Scene) -> Directive {
     directive(scene.record(), &scene.context(), false)
 }
 
-fn decide_as(scene: &mut Scene, principal: &str, approve: bool) -> crate::domain::decide::Decision {
+pub(super) fn decide_as(scene: &mut Scene, principal: &str, approve: bool) -> crate::domain::decide::Decision {
     let command = scene.by(principal).approve(approve);
     scene.apply(&command)
 }

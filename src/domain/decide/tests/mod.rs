@@ -5,6 +5,7 @@
 mod approvals;
 mod claims;
 mod commands;
+mod elapsed;
 mod inbound;
 mod late;
 mod laws;

@@ -87,6 +87,8 @@ pub(super) struct Scene {
     pub(super) current: Option<Arc<Tool>>,
     /// The session has adopted another profile.
     pub(super) profile_changed: bool,
+    /// What the tool's elapsed limit has counted.
+    pub(super) elapsed_us: Option<i64>,
     pub(super) record: Option<Record>,
 }
 
@@ -100,6 +102,7 @@ impl Scene {
             current: Some(Arc::clone(&tool)),
             tool,
             profile_changed: false,
+            elapsed_us: None,
             record: None,
         }
     }
@@ -154,6 +157,7 @@ impl Scene {
             tool: Arc::clone(&self.tool),
             current: self.current.clone(),
             profile_changed: self.profile_changed,
+            elapsed_us: self.elapsed_us,
         }
     }
 

@@ -2,32 +2,32 @@
 
 /// Open effects in a state, created until a time.
 pub(in crate::store::postgres) const QUEUE_STATE: &str = "\
-SELECT created_us, effect, state, due_us, contradicted, tool FROM open_effects
+SELECT created_us, effect, state, due_us, deadline_us, contradicted, tool FROM open_effects
 WHERE tenant = $1 AND state = $5 AND created_us <= $6 AND (created_us, effect) > ($2, $3)
 ORDER BY created_us, effect LIMIT $4";
 
 /// Contradicted effects.
 pub(in crate::store::postgres) const QUEUE_CONTRADICTED: &str = "\
-SELECT created_us, effect, state, due_us, contradicted, tool FROM open_effects
+SELECT created_us, effect, state, due_us, deadline_us, contradicted, tool FROM open_effects
 WHERE tenant = $1 AND contradicted AND (created_us, effect) > ($2, $3)
 ORDER BY created_us, effect LIMIT $4";
 
 /// Doubtful effects, within the bounds of each tool.
 pub(in crate::store::postgres) const QUEUE_DOUBT: &str = "\
-SELECT o.created_us, o.effect, o.state, o.due_us, o.contradicted, o.tool
-FROM unnest($5::text[], $6::int8[], $7::int8[]) AS b(tool, created_until_us, due_until_us)
+SELECT o.created_us, o.effect, o.state, o.due_us, o.deadline_us, o.contradicted, o.tool
+FROM unnest($5::text[], $6::int8[], $7::int8[]) AS b(tool, created_until_us, doubt_until_us)
 CROSS JOIN LATERAL (
-  SELECT created_us, effect, state, due_us, contradicted, tool FROM open_effects d
+  SELECT created_us, effect, state, due_us, deadline_us, contradicted, tool FROM open_effects d
   WHERE d.tenant = $1 AND d.state = 5 AND d.tool = b.tool AND d.created_us <= b.created_until_us
-    AND d.due_us <= b.due_until_us AND (d.created_us, d.effect) > ($2, $3)
+    AND (d.deadline_us IS NULL OR d.deadline_us <= b.doubt_until_us) AND (d.created_us, d.effect) > ($2, $3)
   ORDER BY d.created_us, d.effect LIMIT $4) o
 ORDER BY o.created_us, o.effect LIMIT $4";
 
 /// Effects that are overdue, of the $6 that are so for the longest time over all tenants: sweeps leave
 /// none behind but those that they can't move.
 pub(in crate::store::postgres) const QUEUE_OVERDUE: &str = "\
-SELECT created_us, effect, state, due_us, contradicted, tool FROM (
-  SELECT tenant, created_us, effect, state, due_us, contradicted, tool FROM open_effects
+SELECT created_us, effect, state, due_us, deadline_us, contradicted, tool FROM (
+  SELECT tenant, created_us, effect, state, due_us, deadline_us, contradicted, tool FROM open_effects
   WHERE due_us IS NOT NULL AND due_us <= $5 ORDER BY due_us LIMIT $6) o
 WHERE o.tenant = $1 AND (o.created_us, o.effect) > ($2, $3)
 ORDER BY o.created_us, o.effect LIMIT $4";

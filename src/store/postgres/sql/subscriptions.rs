@@ -34,19 +34,20 @@ pub(in crate::store::postgres) const SUBSCRIPTION_DELETE: &str =
 pub(in crate::store::postgres) const MESSAGES_DELETE: &str =
     "DELETE FROM deliveries WHERE tenant = $1 AND subscription_id = $2";
 
-/// Tenants with an enabled subscription, at most $1.
-pub(in crate::store::postgres) const SUBSCRIBED_TENANTS: &str =
-    "SELECT DISTINCT tenant FROM subscriptions WHERE enabled LIMIT $1";
+/// Tenants with an enabled subscription, at most $1; those of endpoints that failed last by themselves.
+pub(in crate::store::postgres) const SUBSCRIBED: &str = "\
+SELECT tenant, failures > 0, min(greatest(next_us, pause_us, lease_us)) FROM subscriptions WHERE enabled
+GROUP BY tenant, failures > 0 LIMIT $1";
 
-/// Takes at most $3 subscriptions for holder $1 and $2 seconds.
+/// Takes at most $3 subscriptions for holder $1 and $2 seconds: those that failed last ($4), or the others.
 pub(in crate::store::postgres) const SUBSCRIPTIONS_CLAIM: &str = "\
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us),
 ready AS MATERIALIZED (
   SELECT c.tenant, c.subscription_id FROM subscriptions c
-  WHERE c.enabled AND c.pause_us <= (SELECT now_us FROM clock) AND c.lease_us <= (SELECT now_us FROM clock)
+  WHERE c.enabled AND (c.failures > 0) = $4 AND c.pause_us <= (SELECT now_us FROM clock) AND c.lease_us <= (SELECT now_us FROM clock)
     AND (c.next_us <= (SELECT now_us FROM clock) OR (NOT c.is_full AND EXISTS (SELECT FROM entries e
-      WHERE e.tenant = c.tenant AND (e.xid, e.effect, e.revision) > (c.cursor_number, c.cursor_effect, c.cursor_revision)
-        AND e.xid < (SELECT o.base_xid + pg_snapshot_xmin(pg_current_snapshot())::text::int8
+      WHERE e.tenant = c.tenant AND (e.moved, e.effect, e.revision) > (c.cursor_number, c.cursor_effect, c.cursor_revision)
+        AND e.moved < (SELECT o.base_xid + pg_snapshot_xmin(pg_current_snapshot())::text::int8
           FROM feed_origin o WHERE o.one = 1))))
   ORDER BY c.pause_us LIMIT $3 FOR UPDATE SKIP LOCKED)
 UPDATE subscriptions s SET holder = $1, lease_us = (SELECT now_us FROM clock) + $2::int8 * 1000000
@@ -148,8 +149,8 @@ pub(in crate::store::postgres) const OUTSTANDING: &str = "\
 SELECT (SELECT min(d.due_us) FROM deliveries d WHERE d.tenant = s.tenant AND d.subscription_id = s.subscription_id
     AND d.dead_us IS NULL AND d.due_us <= (extract(epoch FROM now()) * 1000000)::bigint),
   CASE WHEN NOT s.is_full THEN (SELECT e.entry FROM entries e WHERE e.tenant = s.tenant
-    AND (e.xid, e.effect, e.revision) > (s.cursor_number, s.cursor_effect, s.cursor_revision)
-    ORDER BY e.xid, e.effect, e.revision LIMIT 1) END
+    AND (e.moved, e.effect, e.revision) > (s.cursor_number, s.cursor_effect, s.cursor_revision)
+    ORDER BY e.moved, e.effect, e.revision LIMIT 1) END
 FROM subscriptions s WHERE s.enabled LIMIT $1";
 
 /// All statements by name, for the test that prepares each.
@@ -161,7 +162,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("SUBSCRIPTION_CHANGE", SUBSCRIPTION_CHANGE),
     ("SUBSCRIPTION_DELETE", SUBSCRIPTION_DELETE),
     ("MESSAGES_DELETE", MESSAGES_DELETE),
-    ("SUBSCRIBED_TENANTS", SUBSCRIBED_TENANTS),
+    ("SUBSCRIBED", SUBSCRIBED),
     ("SUBSCRIPTIONS_CLAIM", SUBSCRIPTIONS_CLAIM),
     ("SUBSCRIPTION_HOLD", SUBSCRIPTION_HOLD),
     ("SUBSCRIPTION_RELEASE", SUBSCRIPTION_RELEASE),

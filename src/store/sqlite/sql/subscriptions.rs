@@ -24,24 +24,27 @@ WHERE tenant = ?1 AND subscription_id = ?2 AND revision = ?3 - 1";
 pub const SUBSCRIPTION_DELETE: &str = "
 DELETE FROM subscriptions WHERE tenant = ?1 AND subscription_id = ?2 AND revision = ?3";
 
-/// The messages of one that is gone.
+/// The messages of one that goes at revision ?3.
 pub const MESSAGES_DELETE: &str = "
 DELETE FROM deliveries WHERE tenant = ?1 AND subscription_id = ?2
-    AND NOT EXISTS (SELECT 1 FROM subscriptions WHERE tenant = ?1 AND subscription_id = ?2)";
+    AND EXISTS (SELECT 1 FROM subscriptions WHERE tenant = ?1 AND subscription_id = ?2 AND revision = ?3)";
 
-/// Tenants with an enabled subscription, at most ?1.
-pub const SUBSCRIBED_TENANTS: &str = "
-SELECT DISTINCT tenant FROM subscriptions INDEXED BY subscriptions_enabled
-WHERE enabled = 1 AND pause_us >= 0 LIMIT ?1";
+/// Tenants with an enabled subscription, at most ?1; those of endpoints that failed last by themselves.
+pub const SUBSCRIBED: &str = "
+SELECT tenant, failures > 0 AS is_failing, min(max(next_us, pause_us, lease_us)) AS next_us
+FROM subscriptions INDEXED BY subscriptions_enabled
+WHERE enabled = 1 AND pause_us >= 0 GROUP BY tenant, failures > 0 LIMIT ?1";
 
-/// Takes at most ?4 subscriptions for holder ?1 at ?2 until ?3.
+/// Takes at most ?4 subscriptions for holder ?1 at ?2 until ?3: those that failed last (?5), or the others. One that
+/// is far behind (?6 rows of anybody) is moved on.
 pub const SUBSCRIPTIONS_CLAIM: &str = "
 UPDATE subscriptions SET holder = ?1, lease_us = ?3
 WHERE (tenant, subscription_id) IN (
     SELECT c.tenant, c.subscription_id FROM subscriptions c INDEXED BY subscriptions_enabled
-    WHERE c.enabled = 1 AND c.pause_us <= ?2 AND c.lease_us <= ?2
-      AND (c.next_us <= ?2 OR (c.is_full = 0 AND EXISTS (SELECT 1 FROM entries e INDEXED BY entries_feed
-        WHERE e.tenant = c.tenant AND e.rowid > c.cursor_number)))
+    WHERE c.enabled = 1 AND (c.failures > 0) = ?5 AND c.pause_us <= ?2 AND c.lease_us <= ?2
+      AND (c.next_us <= ?2 OR (c.is_full = 0 AND (
+        (SELECT max(n.rowid) FROM entries n NOT INDEXED) - max(c.cursor_number, 0) > ?6
+        OR EXISTS (SELECT 1 FROM entries e NOT INDEXED WHERE e.rowid > c.cursor_number AND e.tenant = c.tenant))))
     ORDER BY c.pause_us LIMIT ?4)
 RETURNING *";
 
@@ -127,12 +130,13 @@ pub const SUBSCRIPTION_WAKE: &str = "
 UPDATE subscriptions SET next_us = 0, pause_us = 0 WHERE tenant = ?1 AND subscription_id = ?2";
 
 /// For enabled subscriptions, at most ?2: their message that is due longest at ?1, and the first entry that no
-/// message was made of.
+/// message was made of, among some (twice ?3).
 pub const OUTSTANDING: &str = "
 SELECT (SELECT min(d.due_us) FROM deliveries d WHERE d.tenant = s.tenant AND d.subscription_id = s.subscription_id
         AND d.dead_us IS NULL AND d.due_us <= ?1) AS due_us,
-    CASE WHEN s.is_full = 0 THEN (SELECT e.entry FROM entries e INDEXED BY entries_feed
-        WHERE e.tenant = s.tenant AND e.rowid > s.cursor_number ORDER BY e.rowid LIMIT 1) END AS entry
+    CASE WHEN s.is_full = 0 THEN (SELECT e.entry FROM entries e NOT INDEXED
+        WHERE e.rowid > s.cursor_number AND e.rowid <= max(s.cursor_number, 0) + 2 * ?3 AND e.tenant = s.tenant
+        ORDER BY e.rowid LIMIT 1) END AS entry
 FROM subscriptions s INDEXED BY subscriptions_enabled WHERE s.enabled = 1 AND s.pause_us >= 0 LIMIT ?2";
 
 /// All statements by name, for the test that prepares each.
@@ -143,7 +147,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("SUBSCRIPTION_CHANGE", SUBSCRIPTION_CHANGE),
     ("SUBSCRIPTION_DELETE", SUBSCRIPTION_DELETE),
     ("MESSAGES_DELETE", MESSAGES_DELETE),
-    ("SUBSCRIBED_TENANTS", SUBSCRIBED_TENANTS),
+    ("SUBSCRIBED", SUBSCRIBED),
     ("SUBSCRIPTIONS_CLAIM", SUBSCRIPTIONS_CLAIM),
     ("SUBSCRIPTION_HOLD", SUBSCRIPTION_HOLD),
     ("SUBSCRIPTION_RELEASE", SUBSCRIPTION_RELEASE),

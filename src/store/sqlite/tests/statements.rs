@@ -3,15 +3,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use super::*;
 
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let more = [
-        sql::approvals::ALL,
-        sql::profiles::ALL,
-        sql::operators::ALL,
-        sql::recovery::ALL,
-        sql::feed::ALL,
-        receipts_sql::ALL,
-    ];
-    sql::ALL.iter().chain(more.into_iter().flatten()).copied()
+    sql::every().copied()
 }
 
 #[tokio::test]
@@ -30,9 +22,13 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/approvals.rs"),
         include_str!("../sql/profiles.rs"),
         include_str!("../sql/operators.rs"),
+        include_str!("../sql/bypass.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/feed.rs"),
         include_str!("../sql/subscriptions.rs"),
+        include_str!("../sql/elapsed.rs"),
+        include_str!("../sql/checkpoints.rs"),
+        include_str!("../sql/doubts.rs"),
         include_str!("../receipts_sql.rs"),
     ];
     let constants: usize = sources.iter().map(|source| source.matches("\npub const ").count() - 1).sum();
@@ -54,7 +50,7 @@ fn every_statement_is_listed_once() {
 #[tokio::test]
 async fn statements_search_by_index() {
     /// Counts everything there is.
-    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS"];
+    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES"];
     /// What stands in the queue of several tools, and what no sweep could move.
     const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE"];
     let bed = bed().await;

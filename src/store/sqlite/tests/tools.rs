@@ -9,6 +9,7 @@ fn write(expected_stamp: Option<i64>, revision: u32, spec: Option<&str>) -> Tool
         spec: spec.map(str::to_owned),
         paused: false,
         deleted: false,
+        wakes_doubts: false,
         secret: None,
         by: name("operator"),
         at: at(77),
