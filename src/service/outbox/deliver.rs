@@ -9,8 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -27,7 +26,7 @@ use crate::store::subscriptions::{Attempted, MessageRow, NewMessage, Next, Subsc
 use crate::support::{random_bytes, random_id};
 
 /// How often subscriptions are looked at, whatever was heard.
-const POLL: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_secs(10);
 /// The least time to the next look where something is due that could not be taken.
 const POLL_MIN: Duration = Duration::from_millis(250);
 /// After a bell: on Postgres what rang is shown a little later where an older transaction is under way.
@@ -67,8 +66,9 @@ enum Round {
 /// What one process has in hand.
 #[derive(Default)]
 struct InHand {
-    /// Each ends with whether it is one whose endpoint had failed.
-    work: FuturesUnordered<BoxFuture<'static, bool>>,
+    /// Each ends with whether it is one whose endpoint had failed. Tasks of their own, as one that waits for the
+    /// store while it is not polled would keep everybody else from it.
+    work: JoinSet<bool>,
     failing: usize,
 }
 
@@ -100,13 +100,13 @@ impl Service {
                     is_thorough = soon.is_some() || last_thorough.elapsed() >= POLL;
                 }
                 () = self.outbox.bell.notified() => again = AGAIN.iter(),
-                Some(was_failing) = hand.work.next(), if !hand.work.is_empty() => {
-                    hand.failing = hand.failing.saturating_sub(usize::from(was_failing));
+                Some(was_failing) = hand.work.join_next() => {
+                    hand.failing = hand.failing.saturating_sub(usize::from(was_failing.unwrap_or(false)));
                 }
             }
         }
         // What is under way is cut off, and sent again by whoever comes next.
-        drop(hand);
+        hand.work.shutdown().await;
         if let Err(error) = self.let_go(holder).await {
             tracing::warn!(%error, "subscriptions could not be given back: their leases have to run out");
         }
@@ -171,7 +171,7 @@ impl Service {
                 }
                 failing
             };
-            hand.work.push(work.boxed());
+            hand.work.spawn(work);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The feed of events and its subscribers (protocol §10).
 
+mod cost;
 mod feed;
 mod order;
 mod streams;
@@ -26,6 +27,23 @@ pub(crate) async fn execute(server: &Server, sql: &str) {
         sqlx::raw_sql(AssertSqlSafe("PRAGMA busy_timeout = 10000")).execute(&mut connection).await.unwrap();
         sqlx::raw_sql(sql).execute(&mut connection).await.expect("the statement runs");
         connection.close().await.unwrap();
+    }
+}
+
+/// One text, past the server, from its database.
+async fn text_of(server: &Server, sql: &str) -> String {
+    let sql = AssertSqlSafe(sql.to_owned());
+    if let Some(url) = server.database_url() {
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        let text = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        text
+    } else {
+        let url = format!("sqlite:{}", server.data_dir().join("actonce.db").display());
+        let mut connection = SqliteConnection::connect(&url).await.unwrap();
+        let text = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        text
     }
 }
 

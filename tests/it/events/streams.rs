@@ -6,11 +6,26 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{all, complete, names};
+use super::{all, complete, execute, names};
 use crate::http::{external, granted};
 use crate::support::{Api, Options, StoreUnderTest, bodies, both_stores, raw};
 
-both_stores!(a_stream_tells_what_happens, a_stream_that_broke_goes_on_without_loss, a_stop_ends_a_stream);
+both_stores!(
+    a_stream_tells_what_happens,
+    a_stream_that_broke_goes_on_without_loss,
+    a_stop_ends_a_stream,
+    who_does_not_read_is_cut,
+);
+
+/// Asks for a stream.
+pub(super) async fn request(socket: &mut TcpStream, api: &Api, query: &str, last: Option<&str>) {
+    let token = api.token.as_deref().unwrap();
+    let last = last.map_or_else(String::new, |id| format!("last-event-id: {id}\r\n"));
+    let request = format!(
+        "GET /api/events{query} HTTP/1.1\r\nhost: x\r\nconnection: close\r\naccept: text/event-stream\r\nauthorization: Bearer {token}\r\n{last}\r\n"
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+}
 
 /// A stream as a browser reads it.
 struct Stream {
@@ -22,12 +37,7 @@ struct Stream {
 impl Stream {
     async fn open(api: &Api, query: &str, last: Option<&str>) -> Self {
         let mut socket = raw::connect(&api.url).await;
-        let token = api.token.as_deref().unwrap();
-        let last = last.map_or_else(String::new, |id| format!("last-event-id: {id}\r\n"));
-        let request = format!(
-            "GET /api/events{query} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\nauthorization: Bearer {token}\r\n{last}\r\n"
-        );
-        socket.write_all(request.as_bytes()).await.unwrap();
+        request(&mut socket, api, query, last).await;
         let mut stream = Self { socket, text: String::new(), read: 0 };
         stream.until("retry: 1000\n\n").await;
         assert!(
@@ -48,6 +58,12 @@ impl Stream {
 
     async fn until(&mut self, end: &str) {
         while !self.text.contains(end) {
+            assert!(self.more().await, "it ended: {}", self.text);
+        }
+    }
+
+    async fn until_end_of_line(&mut self) {
+        while !self.text.ends_with("\n\n") && !self.text.ends_with("\n\n\r\n") {
             assert!(self.more().await, "it ended: {}", self.text);
         }
     }
@@ -133,4 +149,86 @@ async fn a_stop_ends_a_stream(store: StoreUnderTest) {
     });
     let end = async { while stream.more().await {} };
     tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(stop, end) }).await.expect("it ends in time");
+}
+
+async fn who_does_not_read_is_cut(store: StoreUnderTest) {
+    let server = store.server(Options::default());
+    let api = Api::of(&server, "t");
+    external(&api).await;
+    granted(&api, "op").await;
+    // More than the buffers of two sockets hold.
+    let columns = "state, created_us, intent, life, entry, prev_hash, hash";
+    let copies = if server.database_url().is_some() {
+        format!(
+            "SELECT tenant, gen_random_uuid(), 1, {columns} FROM entries, generate_series(1, 20000) WHERE revision = 1"
+        )
+    } else {
+        format!(
+            "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 20000)
+             SELECT tenant, randomblob(16), 1, {columns} FROM entries, n WHERE revision = 1"
+        )
+    };
+    execute(&server, &format!("INSERT INTO entries (tenant, effect, revision, {columns}) {copies}")).await;
+    let mut socket = raw::connect(&api.url).await;
+    request(&mut socket, &api, "", None).await;
+    let gauge = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.rsplit(' ').next()).map(|value| value.parse::<f64>().unwrap())
+    };
+    let mut heard = None;
+    for _ in 0..400 {
+        let metrics = api.read("/metrics").await.expect(200).text;
+        heard = heard.or(gauge(&metrics, "actonce_event_listeners").filter(|listeners| *listeners > 0.0));
+        if gauge(&metrics, "actonce_event_streams_ended_total{reason=\"slow\"}") == Some(1.0) {
+            assert_eq!((heard, gauge(&metrics, "actonce_event_listeners")), (Some(1.0), Some(0.0)));
+            // What the sockets held is still there, then it ends; and nothing is lost to who comes back.
+            let mut rest = Vec::new();
+            socket.read_to_end(&mut rest).await.unwrap();
+            let events = String::from_utf8_lossy(&rest).matches("\nevent: ").count();
+            assert!(events > 0 && events < 60_000, "{events}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it was never cut");
+}
+
+/// 16 seconds without an event: the stream says that it is there, and where a client goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_stream_says_that_it_is_there() {
+    let api = StoreUnderTest::Sqlite.tenant();
+    external(&api).await;
+    settle(&api, "op").await;
+    let mut stream = Stream::open(&api, "?after=latest", None).await;
+    stream.until(": heartbeat\nid: ").await;
+    stream.until_end_of_line().await;
+    let cursor = stream.text.rsplit("id: ").next().unwrap().lines().next().unwrap().to_owned();
+    settle(&api, "next").await;
+    let mut again = Stream::open(&api, "", Some(&cursor)).await;
+    assert_eq!(again.next().await.1["data"]["operation_id"], "next");
+}
+
+/// Who would be one too many is refused at once, and has room when another one leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listeners_of_a_tenant_are_bounded() {
+    let server = StoreUnderTest::Sqlite.server(Options::default());
+    let (api, other) = (Api::of(&server, "t"), Api::of(&server, "other"));
+    let mut streams = Vec::new();
+    for _ in 0..actonce::limits::EVENT_LISTENERS_PER_TENANT / 50 {
+        streams.extend(futures_util::future::join_all((0..50).map(|_| Stream::open(&api, "", None))).await);
+    }
+    let listen = |api: &Api| api.call("GET", "/api/events").header("accept", "text/event-stream");
+    listen(&api).send().await.problem(503, "capacity");
+    api.call("GET", "/api/events").header("prefer", "wait=5").send().await.problem(503, "capacity");
+    api.read("/api/events").await.expect(200);
+    Stream::open(&other, "", None).await;
+    drop(streams.pop());
+    for _ in 0..100 {
+        let answer = api.call("GET", "/api/events?after=latest").header("prefer", "wait=1").send().await;
+        if answer.status == 200 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("nobody is let in");
 }

@@ -23,7 +23,7 @@ WITH RECURSIVE t AS (
   FROM t WHERE t.tenant IS NOT NULL
 )
 SELECT t.tenant FROM t WHERE t.tenant IS NOT NULL
-  AND EXISTS (SELECT FROM entries e WHERE e.tenant = t.tenant AND e.moved >= $2 AND e.moved < $3)
+  AND (SELECT true FROM entries e WHERE e.tenant = t.tenant AND e.moved >= $2 AND e.moved < $3 LIMIT 1)
 ORDER BY t.tenant LIMIT $4";
 
 /// Rows of tenant $1 written after ($2, $3, $4) and before $5, as they were written, at most $6.

@@ -72,9 +72,10 @@ WHERE s.tenant = $1 AND s.subscription_id = $2 AND s.holder = $3";
 pub(in crate::store::postgres) const SUBSCRIPTIONS_RELEASE: &str = "\
 UPDATE subscriptions SET holder = NULL, lease_us = 0, next_us = 0 WHERE enabled AND holder = $1";
 
-/// Moves a cursor from ($3, $4, $5) to ($6, $7, $8).
+/// Moves a cursor from ($3, $4, $5) to ($6, $7, $8), and has it looked at: whoever made messages may not live to send
+/// them.
 pub(in crate::store::postgres) const SUBSCRIPTION_MOVE: &str = "\
-UPDATE subscriptions SET cursor_number = $6, cursor_effect = $7, cursor_revision = $8
+UPDATE subscriptions SET cursor_number = $6, cursor_effect = $7, cursor_revision = $8, next_us = 0
 WHERE tenant = $1 AND subscription_id = $2 AND cursor_number = $3 AND cursor_effect = $4 AND cursor_revision = $5";
 
 /// New messages. Each is due at once, one microsecond after the one before it: that keeps their order.

@@ -67,9 +67,9 @@ pub const SUBSCRIPTIONS_RELEASE: &str = "
 UPDATE subscriptions INDEXED BY subscriptions_enabled SET holder = NULL, lease_us = 0, next_us = 0
 WHERE enabled = 1 AND pause_us >= 0 AND holder = ?1";
 
-/// Moves a cursor from row ?3 to (?4, ?5, ?6).
+/// Moves a cursor from row ?3 to (?4, ?5, ?6), and has it looked at: whoever made messages may not live to send them.
 pub const SUBSCRIPTION_MOVE: &str = "
-UPDATE subscriptions SET cursor_number = ?4, cursor_effect = ?5, cursor_revision = ?6
+UPDATE subscriptions SET cursor_number = ?4, cursor_effect = ?5, cursor_revision = ?6, next_us = 0
 WHERE tenant = ?1 AND subscription_id = ?2 AND cursor_number = ?3";
 
 /// A new message ?3 of type ?4 with the bytes ?5, made at ?6 and due at ?7.
