@@ -37,6 +37,8 @@ struct Stream {
     filter: EventFilter,
     place: Place,
     sink: mpsc::Sender<Bytes>,
+    /// When it said something last. What is passed by (others' events, events that are not wanted) is silence.
+    said: Instant,
 }
 
 /// Why a stream ends.
@@ -64,7 +66,14 @@ impl Service {
         // A place that is gone is told as a problem, and not in the middle of a stream.
         self.read_feed(&caller.tenant, &place, 1).await?;
         let (sink, pieces) = mpsc::channel(QUEUE);
-        let stream = Stream { service: Arc::clone(self), tenant: caller.tenant.clone(), filter, place, sink };
+        let stream = Stream {
+            service: Arc::clone(self),
+            tenant: caller.tenant.clone(),
+            filter,
+            place,
+            sink,
+            said: Instant::now(),
+        };
         self.tasks.spawn(stream.run(listener));
         Ok(pieces)
     }
@@ -80,12 +89,15 @@ impl Stream {
         metrics::counter!("actonce_event_streams_ended_total", "reason" => word).increment(1);
     }
 
-    async fn send(&self, piece: Bytes) -> Result<(), End> {
+    async fn send(&mut self, piece: Bytes) -> Result<(), End> {
         if piece.is_empty() {
             return Ok(());
         }
         match self.sink.send_timeout(piece, PATIENCE).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.said = Instant::now();
+                Ok(())
+            }
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => Err(End::Slow),
             Err(mpsc::error::SendTimeoutError::Closed(_)) => Err(End::Over),
         }
@@ -100,7 +112,7 @@ impl Stream {
             return end;
         }
         loop {
-            let heartbeat = tokio::time::sleep(HEARTBEAT);
+            let heartbeat = tokio::time::sleep_until(self.said + HEARTBEAT);
             let told = tokio::select! {
                 told = listener.next() => told,
                 () = heartbeat => {

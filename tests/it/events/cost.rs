@@ -95,7 +95,7 @@ async fn consume(api: Api, bytes: Arc<AtomicU64>) {
         if length == 0 {
             return;
         }
-        bytes.fetch_add(length as u64, Ordering::Relaxed);
+        bytes.fetch_add(u64::try_from(length).unwrap(), Ordering::Relaxed);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cost;
 mod feed;
+mod messages;
 mod order;
 mod streams;
 mod subscriptions;
