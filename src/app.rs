@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::serve::ListenerExt as _;
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -20,10 +19,13 @@ use crate::config::{self, Config};
 use crate::domain::ids::Name;
 use crate::engine::{AdHocTools, Engine};
 use crate::http;
+use crate::http::rates::{Rate, Rates};
+use crate::http::server::Connections;
 use crate::http::state::{Bounds, Shared};
 use crate::limits;
 use crate::outbound::OutboundAdapters;
 use crate::outbound::client::Outbound;
+use crate::outbound::otlp::Exporter;
 use crate::outbound::webhooks::OutboundWebhooks;
 use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
@@ -36,6 +38,9 @@ use crate::store::aliases::{AliasKeyMark, KeysRegistered};
 use crate::store::open::{DatabaseUrl, OpenOptions, open};
 use crate::store::{Backend, Store};
 use crate::support::service_principal;
+use crate::telemetry::spans::SpanSink;
+use crate::telemetry::trace::Sampling;
+use crate::telemetry::{Telemetry, meters};
 
 /// The embedded database's file in the data directory.
 pub const SQLITE_FILE: &str = "actonce.db";
@@ -56,6 +61,9 @@ pub enum AppError {
     /// The client for outgoing requests.
     #[error("{0}")]
     Outbound(#[from] crate::outbound::client::ClientError),
+    /// The trace collector.
+    #[error("{0}")]
+    Otlp(#[from] crate::outbound::otlp::OtlpError),
     /// The socket.
     #[error("can't listen on {address}: {source}")]
     Listen {
@@ -120,7 +128,9 @@ fn recorder() -> Result<PrometheusHandle, AppError> {
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?;
         let batch = metrics_exporter_prometheus::Matcher::Full("actonce_commit_batch_size".to_owned());
         let sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
-        builder.set_buckets_for_metric(batch, &sizes).ok()?.install_recorder().ok()
+        let handle = builder.set_buckets_for_metric(batch, &sizes).ok()?.install_recorder().ok()?;
+        meters::install();
+        Some(handle)
     });
     handle.clone().ok_or(AppError::Internal("the metrics recorder can't be installed"))
 }
@@ -141,7 +151,10 @@ impl App {
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
         let stopping = CancellationToken::new();
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
-        let service = service(config, engine, principal.clone(), &tasks, &stopping).await?;
+        let telemetry = telemetry(config, &engine, &tasks, &background)?;
+        let parts =
+            Surroundings { principal: principal.clone(), tasks: &tasks, stopping: &stopping, telemetry: &telemetry };
+        let service = service(config, engine, parts).await?;
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
         for lane in loops {
             let (failed, stopping, background) = (Arc::clone(&failed), stopping.clone(), background.clone());
@@ -169,14 +182,17 @@ impl App {
         let state = Arc::new(Shared {
             service: Arc::clone(&service),
             auth,
+            telemetry,
+            routes: http::route_meters(&config.base_path),
             metrics,
             bounds: Bounds { request_timeout: config.request_timeout, max_in_flight: config.max_in_flight },
+            rates: rates(&config.front),
             in_flight: AtomicUsize::new(0),
             starting: AtomicBool::new(true),
             stopping: stopping.clone(),
             base_path: config.base_path.as_str().into(),
         });
-        let server = spawn_server(&tasks, listener, &state, &stopping);
+        let server = spawn_server(&tasks, listener, &state, connections(&config.front), &stopping);
         let url = format!("http://{}{}", reachable(address), config.base_path);
         tracing::info!(url, "listening; looking at incomplete work before anything is taken");
         if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
@@ -255,19 +271,41 @@ impl App {
     }
 }
 
+/// What one process collects about itself, and the task that sends it to a collector where there is one.
+fn telemetry(
+    config: &Config,
+    engine: &Arc<Engine>,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<Arc<Telemetry>, AppError> {
+    let (settings, clock) = (&config.telemetry, Arc::clone(engine));
+    let telemetry = Telemetry::new(settings.timing, Box::new(move || clock.clock().now().micros()));
+    let Some(endpoint) = &settings.otlp_endpoint else { return Ok(Arc::new(telemetry)) };
+    let (sink, finished) = SpanSink::new();
+    tasks.spawn(Exporter::new(endpoint, finished)?.run(background.clone()));
+    Ok(Arc::new(telemetry.recording(sink, Sampling { percent: settings.otlp_sample_percent })))
+}
+
+/// What the use cases live in.
+struct Surroundings<'a> {
+    principal: Name,
+    tasks: &'a TaskTracker,
+    stopping: &'a CancellationToken,
+    telemetry: &'a Arc<Telemetry>,
+}
+
 /// The use cases with everything that they are made with.
 async fn service(
     config: &Config,
     engine: Arc<Engine>,
-    principal: Name,
-    tasks: &TaskTracker,
-    stopping: &CancellationToken,
+    surroundings: Surroundings<'_>,
 ) -> Result<Arc<Service>, AppError> {
+    let Surroundings { principal, tasks, stopping, telemetry } = surroundings;
     let keyring = keyring(config);
     register_keys(engine.store().as_ref(), config, keyring.as_ref()).await?;
     let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
     let secrets = Arc::new(tool_secrets(config, &engine, &sealer));
-    let outbound = Outbound::new(config.adapters.clone())?;
+    let outbound = Outbound::new(config.adapters.clone())?.observed_by(Arc::clone(telemetry));
     let webhooks = OutboundWebhooks::new(outbound.clone(), Arc::<Engine>::clone(&engine));
     let adapters = OutboundAdapters::new(outbound, Arc::<ToolSecrets>::clone(&secrets), Arc::<Engine>::clone(&engine));
     let service = Service::new(Parts {
@@ -359,13 +397,16 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());
+        let restarts = metrics::counter!("actonce_background_restarts_total", "loop" => name);
+        // There from the start: alerts look at its increase.
+        restarts.increment(0);
         tasks.spawn(async move {
             loop {
                 let run = begin(Arc::clone(&service), stop.clone());
                 if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
                     return;
                 }
-                metrics::counter!("actonce_background_restarts_total", "loop" => name).increment(1);
+                restarts.increment(1);
                 tracing::error!(name, "a background loop panicked and is begun again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -378,16 +419,32 @@ fn spawn_server(
     tasks: &TaskTracker,
     listener: TcpListener,
     state: &http::state::AppState,
+    connections: Connections,
     stopping: &CancellationToken,
 ) -> tokio::task::JoinHandle<std::io::Result<()>> {
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY is refused");
-        }
-    });
     let router = http::router(Arc::clone(state));
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stopping.clone().cancelled_owned());
-    tasks.spawn(async move { serving.await })
+    tasks.spawn(http::server::serve(listener, router, connections, stopping.clone()))
+}
+
+/// How many connections, within what the system lets this process have open.
+fn connections(front: &config::Front) -> Connections {
+    let bounds = Connections {
+        most: front.max_connections,
+        header_timeout: front.header_timeout,
+        idle_timeout: front.idle_timeout,
+    };
+    bounds.within(open_files())
+}
+
+/// How many files and sockets this process may have open; `None` for no bound.
+#[must_use]
+pub fn open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+fn rates(front: &config::Front) -> Rates {
+    let rate = |rate: config::Rate| Rate { per_second: rate.per_second, burst: rate.burst };
+    Rates::new(front.tenant_rate.map(rate), front.principal_rate.map(rate))
 }
 
 /// Looks at incomplete work before anything is taken, for a bounded time: what is left then goes on

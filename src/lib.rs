@@ -16,3 +16,4 @@ pub mod panics;
 pub mod service;
 pub mod store;
 pub mod support;
+pub mod telemetry;

@@ -85,6 +85,8 @@ pub const APPROVALS_MAX: u32 = 16;
 pub const TOOL_BYTES: usize = 128 * 1024;
 /// Most changes in one commit.
 pub const COMMIT_CHANGES: usize = 256;
+/// Changes that must wait before a commit starts beside one that is under way.
+pub const COMMIT_BESIDE: usize = 32;
 /// Most changes that may queue for a commit; more are refused with `capacity`.
 pub const COMMIT_QUEUE: usize = 8_192;
 /// Times a command is decided again after a lost compare-and-set.
@@ -316,3 +318,51 @@ pub const BYPASS_WAIT_SECONDS: u64 = 20;
 pub const BYPASS_BODY_SECONDS: u64 = 600;
 /// Longest silence of who sends an export or reads a report.
 pub const BYPASS_SILENCE_SECONDS: u64 = 30;
+/// Timings that one process keeps of each tenant.
+pub const TIMING_RING: usize = 64;
+/// Tenants of whom one process keeps timings; one more takes the place of the one that was silent for longest.
+pub const TIMING_TENANTS: usize = 256;
+/// Finished requests and calls that wait for the trace collector; more are dropped and counted.
+pub const SPAN_QUEUE: usize = 4_096;
+/// Finished requests and calls that go to the collector at once.
+pub const SPAN_BATCH: usize = 512;
+/// How long the collector may take for one batch, repeats included.
+pub const SPAN_EXPORT_SECONDS: u64 = 5;
+/// How long a stop waits for spans that are still to be sent.
+pub const SPAN_FLUSH_SECONDS: u64 = 3;
+/// Bytes of log lines that wait for the reader of standard error; more are dropped and counted.
+pub const LOG_BUFFER_BYTES: usize = 1024 * 1024;
+/// How long the end of the process waits for that reader.
+pub const LOG_FLUSH_SECONDS: u64 = 1;
+/// How long what metrics show of the database may be old.
+pub const METRICS_FRESH_SECONDS: u64 = 3;
+/// How long the database may take for it.
+pub const METRICS_WAIT_SECONDS: u64 = 2;
+/// Most connections where the configuration does not say.
+pub const CONNECTIONS: usize = 20_000;
+/// Connections beyond that bound that are answered at all: with 503, and with health.
+pub const SPARE_CONNECTIONS: usize = 64;
+/// File descriptors that are left to everything else.
+pub const DESCRIPTORS_KEPT: usize = 128;
+/// Longest time for the head of a request where the configuration does not say.
+pub const HEADER_SECONDS: u64 = 10;
+/// Longest silence between requests where the configuration does not say.
+pub const IDLE_SECONDS: u64 = 75;
+/// Largest head of a request.
+pub const HEAD_BYTES: usize = 64 * 1024;
+/// Most headers of a request of HTTP/1.1: the bound of the library, which needs no memory of its own for so many.
+pub const HEADERS: usize = 100;
+/// Requests under way at once on one connection of HTTP/2.
+pub const STREAMS: u32 = 128;
+/// The highest rate, and burst, that the configuration may name.
+pub const RATE_MAX_PER_SECOND: u64 = 1_000_000;
+/// Tenants, and principals, whose rates one process remembers.
+pub const RATES_REMEMBERED: u64 = 10_000;
+/// Most tools whose adapters `actonce doctor` looks at, and most places that it connects to.
+pub const DOCTOR_TOOLS: u32 = 1_000;
+/// Adapters that it connects to at once.
+pub const DOCTOR_WIDTH: usize = 16;
+/// Longest time for one connection, its name and its TLS included.
+pub const DOCTOR_CONNECT_SECONDS: u64 = 3;
+/// Longest time for the database, for the key set, and for all adapters together, each.
+pub const DOCTOR_STAGE_SECONDS: u64 = 15;

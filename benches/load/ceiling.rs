@@ -21,6 +21,9 @@ use crate::rows;
 /// Effects per batch.
 const BATCH: usize = 128;
 
+/// Any time does.
+const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
 /// What a ceiling came to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ceiling {
@@ -36,8 +39,7 @@ fn name(text: &str) -> Result<Name, Error> {
     Name::new(text).map_err(|_| Error::from("a name"))
 }
 
-fn context() -> Result<Context, Error> {
-    let now = Timestamp::from_micros(1_767_225_600_000_000);
+fn context(now: Timestamp) -> Result<Context, Error> {
     let tool = Tool::new(name("book_reservation")?, 0, ToolSpec::ad_hoc(), false, 0, now);
     let principal = name("bench")?;
     Ok(Context {
@@ -51,10 +53,9 @@ fn context() -> Result<Context, Error> {
 }
 
 /// The two change sets of an effect: intent with claim, and outcome.
-fn changes(salt: &str, number: u64) -> Result<(ChangeSet, ChangeSet), Error> {
-    let tenant = Tenant::new("ceiling").map_err(|_| Error::from("a tenant"))?;
-    let context = context()?;
-    let now = context.now;
+pub(crate) fn changes(salt: &str, number: u64, now: Timestamp) -> Result<(ChangeSet, ChangeSet), Error> {
+    let tenant = Tenant::new("bench").map_err(|_| Error::from("a tenant"))?;
+    let context = context(now)?;
     let operation_id = name(&format!("airline-t0-r0-{salt}-{number}"))?;
     let target = name(&format!("user-c69f066f-{number}"))?;
     let key = EffectKey::of(&tenant, &operation_id);
@@ -131,7 +132,7 @@ pub(crate) async fn store(store: &dyn Store, batch: usize, time: Duration, salt:
     while spent < time {
         let (mut intents, mut outcomes) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
         for _ in 0..batch {
-            let (intent, outcome) = changes(salt, number)?;
+            let (intent, outcome) = changes(salt, number, NOW)?;
             number += 1;
             intents.push(intent);
             outcomes.push(outcome);
@@ -152,7 +153,7 @@ pub(crate) async fn one_by_one(pool: &PgPool, time: Duration, salt: &str) -> Res
     let mut spent = Duration::ZERO;
     let (mut effects, mut firsts) = (0_u32, Vec::new());
     while spent < time {
-        let (intent, outcome) = changes(salt, u64::from(effects))?;
+        let (intent, outcome) = changes(salt, u64::from(effects), NOW)?;
         let (ChangeSet::Revise(intent), ChangeSet::Revise(outcome)) = (intent, outcome) else { continue };
         let begun = Instant::now();
         rows::insert(pool, &intent).await?;
@@ -199,7 +200,7 @@ pub(crate) async fn with_update(pool: &PgPool, time: Duration, salt: &str) -> Re
     while spent < time {
         let (mut ids, mut first, mut second) = (Vec::new(), (Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
         for _ in 0..BATCH {
-            let (ChangeSet::Revise(intent), ChangeSet::Revise(outcome)) = changes(salt, number)? else { continue };
+            let (ChangeSet::Revise(intent), ChangeSet::Revise(outcome)) = changes(salt, number, NOW)? else { continue };
             ids.push(format!("airline-t0-r0-{salt}-{number}"));
             number += 1;
             let stated = intent.intent.as_ref().map(|intent| intent.text.to_string()).unwrap_or_default();

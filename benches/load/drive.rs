@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Replay,
     /// A read of a settled effect.
     Read,
+    /// The first page of the effects that are dispatched.
+    List,
     /// The bytes of an intent back.
     Echo,
 }
@@ -170,6 +172,7 @@ async fn round(
         Kind::Pair => workload.intent(number),
         Kind::Replay => workload.intent(number % settled),
         Kind::Read => workload.read_effect(number % settled),
+        Kind::List => workload.list(number),
         Kind::Echo => workload.echo(number),
     };
     // In an open loop latency counts from when the request was due.

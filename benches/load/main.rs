@@ -6,10 +6,13 @@
 mod ceiling;
 mod client;
 mod drive;
+mod flat;
+mod many;
 mod procs;
 #[path = "../plain/rows.rs"]
 mod rows;
 mod run;
+mod timing;
 mod workload;
 
 use std::path::PathBuf;
@@ -36,6 +39,12 @@ enum Commands {
     Drive(DriveArgs),
     /// Start everything, measure everything, print one table.
     Run(run::RunArgs),
+    /// What measuring the phases of requests costs.
+    Timing(timing::TimingArgs),
+    /// An empty database beside a full one.
+    Flat(flat::FlatArgs),
+    /// Many connections, replicas, overload.
+    Many(many::ManyArgs),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,6 +90,9 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     match cli.command {
         Commands::Drive(args) => runtime.block_on(drive_one(args)),
         Commands::Run(args) => runtime.block_on(run::run(args)),
+        Commands::Timing(args) => runtime.block_on(timing::run(args)),
+        Commands::Flat(args) => runtime.block_on(flat::run(args)),
+        Commands::Many(args) => runtime.block_on(many::run(args)),
     }
 }
 

@@ -1,9 +1,25 @@
 //! Processes under measurement: starting them, ending them, and what they cost.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+
+/// What tokens are signed with.
+pub(crate) const SECRET: &str = "bench-secret-bench-secret-bench-secret-bench";
+
+/// The service as it runs in production: on a database, or on a file of its own directory.
+pub(crate) fn serve(actonce: &Path, directory: &Path, database: Option<&str>) -> Command {
+    let mut command = Command::new(actonce);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory);
+    command.env("ACTONCE_JWT_HS256_SECRET", SECRET).env("ACTONCE_DATA_KEY", "07".repeat(32));
+    command.env_remove("DATABASE_URL");
+    if let Some(database) = database {
+        command.env("DATABASE_URL", database);
+    }
+    command
+}
 
 /// A started server; ended when dropped.
 #[derive(Debug)]
@@ -30,6 +46,11 @@ impl Server {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
+
+    /// CPU seconds so far.
+    pub(crate) fn cpu(&self) -> f64 {
+        stat(self.pid()).map_or(0.0, |(_, seconds)| seconds)
+    }
 }
 
 impl Drop for Server {
@@ -47,14 +68,16 @@ fn stat(pid: u32) -> Option<(u32, f64)> {
     Some((fields.get(1)?.parse().ok()?, (ticks(11)? + ticks(12)?) / 100.0))
 }
 
-/// CPU seconds of a process so far.
-pub(crate) fn cpu(pid: u32) -> f64 {
-    stat(pid).map_or(0.0, |(_, seconds)| seconds)
+/// Memory of a process now, in MB.
+pub(crate) fn resident_mb(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
 }
 
 /// CPU seconds of a process and its children so far: a Postgres server.
 pub(crate) fn cpu_with_children(pid: u32) -> f64 {
-    let mut sum = cpu(pid);
+    let mut sum = stat(pid).map_or(0.0, |(_, seconds)| seconds);
     let Ok(entries) = std::fs::read_dir("/proc") else { return sum };
     for entry in entries.flatten() {
         if let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok())

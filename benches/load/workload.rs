@@ -119,6 +119,21 @@ impl Workload {
         request("GET", &format!("/api/effects/{}", self.operation(number)), self.token(number), "")
     }
 
+    /// A read of an effect that waits until it has moved.
+    pub(crate) fn wait_for(&self, number: u64, seconds: u32) -> Vec<u8> {
+        format!(
+            "GET /api/effects/{} HTTP/1.1\r\nHost: load\r\nAuthorization: Bearer {}\r\nPrefer: wait={seconds}\r\n\r\n",
+            self.operation(number),
+            self.token(number)
+        )
+        .into_bytes()
+    }
+
+    /// A list of effects that are dispatched.
+    pub(crate) fn list(&self, number: u64) -> Vec<u8> {
+        request("GET", "/api/effects?state=dispatched&limit=20", self.token(number), "")
+    }
+
     /// An echo of an intent's bytes.
     pub(crate) fn echo(&self, number: u64) -> Vec<u8> {
         request("POST", "/echo", self.token(number), &self.intent_body(number))

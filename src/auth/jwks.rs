@@ -1,5 +1,6 @@
 //! Key sets of an issuer (JWKS, RFC 7517), from a URL or a file.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,12 +18,22 @@ use super::keys::Key;
 use crate::limits;
 
 /// Where a key set is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum KeySetSource {
     /// Behind a URL.
     Url(Url),
     /// In a file, read again like a URL.
     File(PathBuf),
+}
+
+/// The query of a URL may be a secret of the issuer.
+impl fmt::Debug for KeySetSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => f.write_str(url.as_str().split(['?', '#']).next().unwrap_or_default()),
+            Self::File(path) => path.fmt(f),
+        }
+    }
 }
 
 impl KeySetSource {
@@ -198,6 +209,11 @@ impl KeySource {
         self.attempts().failed
     }
 
+    /// Whether the source is behind a URL: one that is down may come back by itself.
+    pub(super) const fn is_remote(&self) -> bool {
+        matches!(self.settings.source, KeySetSource::Url(_))
+    }
+
     fn may_start(&self, now: Instant) -> bool {
         let attempts = *self.attempts();
         attempts.last.is_none_or(|last| now.duration_since(last) >= self.settings.refresh_at_most_every)
@@ -271,6 +287,16 @@ impl KeySource {
     }
 }
 
+/// How many keys of a key set can be used, read once and for nothing else.
+///
+/// # Errors
+/// See [`KeySetError`].
+pub async fn probe(settings: &KeySetSettings) -> Result<usize, KeySetError> {
+    let source = KeySource::new(settings.clone())?;
+    let document = source.fetch().await?;
+    parse(&document, settings.rsa_algorithm).map(|keys| keys.len())
+}
+
 fn client(url: &Url) -> Result<Client, reqwest::Error> {
     let builder = Client::builder()
         .user_agent("actonce")
@@ -281,14 +307,19 @@ fn client(url: &Url) -> Result<Client, reqwest::Error> {
     if is_loopback(url) { builder.no_proxy().build() } else { builder.build() }
 }
 
+/// An error without the URL, whose query may be a secret.
+fn unplaced(error: reqwest::Error) -> KeySetError {
+    KeySetError::Request(error.without_url())
+}
+
 async fn fetch_url(client: &Client, url: Url) -> Result<Vec<u8>, KeySetError> {
     let request = client.get(url).header("accept", "application/jwk-set+json, application/json");
-    let mut response = request.send().await.map_err(KeySetError::Request)?;
+    let mut response = request.send().await.map_err(unplaced)?;
     if response.status() != StatusCode::OK {
         return Err(KeySetError::Status(response.status()));
     }
     let mut document = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(KeySetError::Request)? {
+    while let Some(chunk) = response.chunk().await.map_err(unplaced)? {
         if document.len() + chunk.len() > limits::KEY_SET_BYTES {
             return Err(KeySetError::TooLarge);
         }

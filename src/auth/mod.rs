@@ -19,7 +19,7 @@ pub use jsonwebtoken::Algorithm;
 use jsonwebtoken::crypto::CryptoProvider;
 use tokio_util::sync::CancellationToken;
 
-pub use self::jwks::{KeySetError, KeySetSettings, KeySetSource};
+pub use self::jwks::{KeySetError, KeySetSettings, KeySetSource, probe as probe_key_set};
 pub use self::keys::{Key, KeyFault, SigningKey};
 pub use self::scope::{Scope, Scopes};
 pub use self::token::{ClaimRules, Grant, MintError, mint};
@@ -123,7 +123,7 @@ pub enum StartError {
     /// Neither keys nor a key set are configured.
     #[error("no key for tokens is configured")]
     NoKeys,
-    /// There is only the key set, and it can't be read.
+    /// There is only the key set, in a file, and it can't be read.
     #[error("the key set for tokens can't be had, and no other key is configured: {0}")]
     KeySet(#[from] KeySetError),
     /// The program was built without cryptography.
@@ -149,10 +149,11 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Reads the keys.
+    /// Reads the keys. An issuer that does not answer yet keeps nobody from starting: until its keys were read
+    /// once, every token that names none of the configured keys gets [`AuthError::KeysUnavailable`].
     ///
     /// # Errors
-    /// When there is no key, or the only ones are in a key set that can't be read.
+    /// When there is no key, or the only ones are in a file that can't be read.
     pub async fn start(settings: Settings) -> Result<Arc<Self>, StartError> {
         if CryptoProvider::try_get_default().is_none() {
             return Err(StartError::NoCryptography);
@@ -168,11 +169,21 @@ impl Authenticator {
             cache: TokenCache::new(),
         };
         match this.refresh().await {
-            Err(error) if this.configured.is_empty() => return Err(error.into()),
-            _ if this.keys().is_empty() => return Err(StartError::NoKeys),
+            Err(error) if this.configured.is_empty() && !this.waits_for_issuer() => return Err(error.into()),
+            Ok(()) if this.keys().is_empty() => return Err(StartError::NoKeys),
             _ => {}
         }
         Ok(Arc::new(this))
+    }
+
+    fn waits_for_issuer(&self) -> bool {
+        self.source.as_ref().is_some_and(KeySource::is_remote)
+    }
+
+    /// Whether any token can be verified: not so while the keys of an issuer were never read.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        !self.keys().is_empty()
     }
 
     /// Who presents this token.
@@ -260,6 +271,14 @@ impl Authenticator {
     fn keys(&self) -> Arc<KeySet> {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// The wall clock in microseconds, to be compared with other clocks.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "what times of tokens are compared with; see the module")]
+pub fn wall_clock_us() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// The wall clock. A clock before 1970 tells nothing, so then every token counts as expired.

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::{fail, print};
 use crate::app::database_url;
+use crate::config::Secret;
 use crate::store::Store;
 use crate::store::open::{OpenOptions, open};
 
@@ -15,7 +16,7 @@ use crate::store::open::{OpenOptions, open};
 pub(super) struct Database {
     /// `postgres://…` or `sqlite:PATH`; the embedded file of the data directory where absent.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    database_url: Option<String>,
+    database_url: Option<Secret<String>>,
     /// The data directory.
     #[arg(long, env = "ACTONCE_DATA_DIR", default_value = "./actonce-data")]
     data_dir: PathBuf,
@@ -29,7 +30,7 @@ impl Database {
 
     /// Opens it.
     pub(super) async fn open(&self, migrate: bool) -> Result<std::sync::Arc<dyn Store>, String> {
-        let url = self.database_url.as_deref().filter(|url| !url.is_empty());
+        let url = self.database_url.as_ref().map(|url| url.expose().as_str()).filter(|url| !url.is_empty());
         let url = database_url(url, &self.data_dir).map_err(|error| error.to_string())?;
         if let (false, crate::store::open::DatabaseUrl::Sqlite(path)) = (migrate, &url)
             && !path.exists()

@@ -1,6 +1,8 @@
 //! The command line (protocol §14).
 
+mod config;
 mod demo;
+mod doctor;
 mod evidence;
 mod health;
 mod journal;
@@ -12,9 +14,11 @@ mod serve;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::config::{self, Environment, LogFormat, ServeArgs, TokenArgs};
+use crate::config::{Environment, Flags, LogFormat, ServeArgs, TokenArgs, token};
+use crate::telemetry::log::{JsonLine, PrettyLine};
+use crate::telemetry::stderr::{FlushedAtEnd, LogSink};
 
 /// Act once, or stop.
 #[derive(Debug, Parser)]
@@ -28,6 +32,11 @@ struct Cli {
 enum Command {
     /// Serve the API.
     Serve(Box<ServeArgs>),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Check configuration, database, keys and adapters; exit 0 all well, 1 warnings, 2 failures.
+    Doctor(Box<doctor::DoctorArgs>),
     /// Bring the database to this version's schema, and stop.
     Migrate(migrate::MigrateArgs),
     /// Print one token, signed with a local key.
@@ -55,11 +64,14 @@ enum Command {
 /// Runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match cli.command {
         Command::Serve(args) => serve::run(&args),
+        Command::Config(command) => config::run(&command, &Flags::of(&matches)),
+        Command::Doctor(args) => block_on(doctor::run(&args, &Flags::of(&matches))),
         Command::Migrate(args) => block_on(migrate::run(&args)),
-        Command::Token(args) => match config::token::run(&args, &Environment::from_process()) {
+        Command::Token(args) => match token::run(&args, &Environment::from_process()) {
             Ok(token) => print(&token),
             Err(error) => fail(&error.to_string()),
         },
@@ -98,13 +110,19 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Logs go to standard error.
-fn start_log(format: LogFormat, filter: &str) {
+/// Logs go to standard error. What is answered is to be kept until the end.
+fn start_log(format: LogFormat, filter: &str) -> std::io::Result<FlushedAtEnd> {
+    let sink = LogSink::to_stderr()?;
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(sink.clone());
+    let line = tracing_subscriber::fmt::format();
     let started = match format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Pretty => builder.with_ansi(false).try_init(),
+        LogFormat::Json => {
+            let fields = tracing_subscriber::fmt::format::JsonFields::new();
+            builder.fmt_fields(fields).event_format(JsonLine(line.json().flatten_event(true))).try_init()
+        }
+        LogFormat::Pretty => builder.event_format(PrettyLine(line.with_ansi(false))).try_init(),
     };
     drop(started);
+    Ok(sink.flushed_at_end())
 }

@@ -10,6 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::{fail, print};
+use crate::config::Secret;
 use crate::domain::canonical::Sha256Digest;
 use crate::domain::profile::Profile;
 use crate::limits;
@@ -37,7 +38,7 @@ pub(super) struct CompareArgs {
     url: String,
     /// A token with the scope `effects:read`, for ids.
     #[arg(long, env = "ACTONCE_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    token: Option<Secret<String>>,
 }
 
 pub(super) async fn run(command: &ProfileCommand) -> ExitCode {
@@ -80,7 +81,8 @@ async fn fetch(args: &CompareArgs, id: &str) -> Result<Value, String> {
     let client = reqwest::Client::builder().timeout(Duration::from_secs(20)).no_proxy().build();
     let client = client.map_err(|error| format!("no client: {error}"))?;
     let url = format!("{}/api/profiles/{}", args.url.trim_end_matches('/'), utf8_percent_encode(id, NON_ALPHANUMERIC));
-    let response = client.get(url).bearer_auth(token).send().await.map_err(|_| format!("{}: no answer", args.url))?;
+    let response =
+        client.get(url).bearer_auth(token.expose()).send().await.map_err(|_| format!("{}: no answer", args.url))?;
     if !response.status().is_success() {
         return Err(format!("{id}: the service answers {}", response.status()));
     }

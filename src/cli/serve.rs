@@ -12,7 +12,10 @@ pub(super) fn run(args: &ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(&error.to_string()),
     };
-    start_log(config.log_format, &config.log);
+    let _log = match start_log(config.log_format, &config.log) {
+        Ok(log) => log,
+        Err(error) => return fail(&format!("no log: {error}")),
+    };
     crate::panics::log_places_only();
     block_on(serve(config))
 }

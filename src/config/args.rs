@@ -1,10 +1,29 @@
 //! What the command line and the environment can say. Everything is kept as text here, so that
 //! all problems are found together, and so that an empty variable counts as unset.
 
+use super::front::FrontArgs;
 use super::secret::Secret;
+
+/// What has no flag, for `--help`.
+const WITHOUT_FLAGS: &str = "\
+Secrets that have no flag, because everyone on a machine can read command lines:
+  ACTONCE_JWT_HS256_SECRET  Shared secret of tokens (HS256), at least 32 bytes
+  ACTONCE_DATA_KEY          The data key: 32 bytes in hex or base64
+  ACTONCE_EVIDENCE_KEY      What signs checkpoints and evidence: 32 bytes in hex or base64
+  ACTONCE_ALIAS_KEYS        The alias keyring: id:key by comma, the active one first, at most 4
+
+In the configuration file alone:
+  [[auth.keys]]             Several keys of tokens
+  [[alias_keys]]            The alias keyring as a list
+  [secrets]                 Secrets that tools name
+
+Flags outrank variables, which outrank the file. In the file a setting has the name of its flag with `_`; those of
+tokens stand in [auth], those of key sets in [auth.jwks], without `jwt_` and `jwks_`. `actonce config check` finds all
+problems at once, `actonce config show` says where each value comes from.";
 
 /// Run the service. Flags outrank the environment, which outranks the configuration file.
 #[derive(Debug, Clone, Default, clap::Args)]
+#[command(after_help = WITHOUT_FLAGS)]
 pub struct ServeArgs {
     /// Try the service out: makes its own keys in the data directory, listens on this machine only
     #[arg(
@@ -78,6 +97,18 @@ pub struct ServeArgs {
     /// Most connections to Postgres [default: 10]
     #[arg(long, env = "ACTONCE_POSTGRES_CONNECTIONS", value_name = "COUNT")]
     pub postgres_connections: Option<String>,
+    /// Measure the phases of requests, on or off [default: on]
+    #[arg(long, env = "ACTONCE_TIMING", value_name = "ON|OFF")]
+    pub timing: Option<String>,
+    /// Collector that traces are sent to (OTLP over HTTP), such as `http://127.0.0.1:4318` [default: none]
+    #[arg(long, env = "ACTONCE_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// Share of the traces beginning here that is sent; a caller's own trace follows its flag [default: 100]
+    #[arg(long, env = "ACTONCE_OTLP_SAMPLE_PERCENT", value_name = "PERCENT")]
+    pub otlp_sample_percent: Option<String>,
+    /// Bounds of clients and their connections.
+    #[command(flatten)]
+    pub front: FrontArgs,
     /// Keys and claims of tokens.
     #[command(flatten)]
     pub auth: AuthArgs,
@@ -102,8 +133,8 @@ pub struct AuthArgs {
     #[arg(long, env = "ACTONCE_JWT_KID", value_name = "ID")]
     pub jwt_kid: Option<String>,
     /// The issuer's key set (JWKS)
-    #[arg(long, env = "ACTONCE_JWKS_URL", value_name = "URL")]
-    pub jwks_url: Option<String>,
+    #[arg(long, env = "ACTONCE_JWKS_URL", hide_env_values = true, value_name = "URL")]
+    pub jwks_url: Option<Secret<String>>,
     /// The issuer's key set (JWKS) as a file, read again when it is due
     #[arg(long, env = "ACTONCE_JWKS_FILE", value_name = "FILE")]
     pub jwks_file: Option<String>,

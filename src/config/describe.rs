@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{AdHocTools, AdapterPolicy, Config, LogFormat, Secret, values};
+use super::{AdHocTools, AdapterPolicy, Config, Front, LogFormat, Secret, TelemetrySettings, values};
 use crate::auth::{Algorithm, KeySetSettings, KeySetSource};
 
 /// The configuration without its secrets.
@@ -27,6 +27,8 @@ pub struct Description {
     drain_seconds: u64,
     max_in_flight: usize,
     postgres_connections: u32,
+    telemetry: TelemetrySettings,
+    front: Front,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,6 +85,8 @@ impl Config {
             drain_seconds: self.drain.as_secs(),
             max_in_flight: self.max_in_flight,
             postgres_connections: self.postgres_connections,
+            telemetry: self.telemetry.clone(),
+            front: self.front,
         }
     }
 
@@ -105,10 +109,14 @@ impl Config {
     }
 }
 
+/// A URL as far as it may be shown: the query may be a secret of the issuer.
+pub(super) fn without_query(url: &str) -> String {
+    url.split(['?', '#']).next().unwrap_or_default().to_owned()
+}
+
 fn describe_key_set(settings: &KeySetSettings) -> Jwks {
     let source = match &settings.source {
-        // The query may be a secret of the issuer.
-        KeySetSource::Url(url) => url.as_str().split(['?', '#']).next().unwrap_or_default().to_owned(),
+        KeySetSource::Url(url) => without_query(url.as_str()),
         KeySetSource::File(path) => path.display().to_string(),
     };
     Jwks {

@@ -1,7 +1,9 @@
 //! The configuration file, and the order of precedence: an argument outranks the file.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Read as _;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use toml::{Table, Value};
@@ -9,8 +11,66 @@ use toml::{Table, Value};
 use super::secret::Secret;
 use crate::limits;
 
-/// What is wrong with the configuration, one sentence each. Never shows a value that is secret.
-pub(super) type Problems = Vec<String>;
+/// What is wrong with the configuration, one sentence each, and which settings were given where. The sentences
+/// never show a value that is secret.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    sentences: Vec<String>,
+    /// By the variable of a setting, or by its place in the file where it has none.
+    given: BTreeMap<String, GivenAt>,
+}
+
+/// Where a setting was given, and as what.
+#[derive(Debug, Clone)]
+pub(super) struct GivenAt {
+    pub(super) in_file: bool,
+    pub(super) text: Secret<String>,
+}
+
+impl Problems {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn into_sentences(self) -> Vec<String> {
+        self.sentences
+    }
+
+    /// Notes where a setting was given.
+    pub(super) fn note(&mut self, name: &str, in_file: bool, text: &str) {
+        self.given.insert(name.to_owned(), GivenAt { in_file, text: Secret::new(text.to_owned()) });
+    }
+
+    /// Another setting has taken the place of this one.
+    pub(super) fn outranked(&mut self, name: &str) {
+        self.given.remove(name);
+    }
+
+    /// The same, where this one was given at all.
+    pub(super) fn outranks(&mut self, other: Option<&Given>) {
+        if let Some(other) = other {
+            self.outranked(&other.name);
+        }
+    }
+
+    pub(super) fn given(&self, name: &str) -> Option<&GivenAt> {
+        self.given.get(name)
+    }
+}
+
+impl Deref for Problems {
+    type Target = Vec<String>;
+
+    fn deref(&self) -> &Vec<String> {
+        &self.sentences
+    }
+}
+
+impl DerefMut for Problems {
+    fn deref_mut(&mut self) -> &mut Vec<String> {
+        &mut self.sentences
+    }
+}
 
 /// A value and where it was given.
 #[derive(Debug)]
@@ -18,6 +78,8 @@ pub(super) struct Given {
     pub(super) text: Secret<String>,
     pub(super) from: String,
     pub(super) in_file: bool,
+    /// The variable of the setting; empty for one that stands in the file alone.
+    pub(super) name: String,
 }
 
 impl Given {
@@ -93,7 +155,7 @@ impl Section {
                 return None;
             }
         };
-        let given = Given { text: Secret::new(text), from: self.name(key), in_file: true };
+        let given = Given { text: Secret::new(text), from: self.name(key), in_file: true, name: String::new() };
         (!given.text.expose().is_empty()).then_some(given)
     }
 
@@ -106,7 +168,19 @@ impl Section {
         problems: &mut Problems,
     ) -> Option<Given> {
         let in_file = self.text(key, problems);
-        from_argument(argument, variable).or(in_file)
+        noted(from_argument(argument, variable).or(in_file), variable, problems)
+    }
+
+    /// A setting that is a secret: from the environment, or else from the file.
+    pub(super) fn pick_secret(
+        &mut self,
+        secret: Option<&Secret<String>>,
+        variable: &str,
+        key: &str,
+        problems: &mut Problems,
+    ) -> Option<Given> {
+        let in_file = self.text(key, problems);
+        noted(from_environment(secret, variable).or(in_file), variable, problems)
     }
 
     /// A setting that is a list: by comma, in the file also an array of texts.
@@ -128,7 +202,11 @@ impl Section {
             }
             _ => self.text(key, problems).map(by_comma),
         };
-        from_argument(argument, variable).map(by_comma).or(in_file)
+        let argued = from_argument(argument, variable).map(by_comma);
+        if argued.is_some() || in_file.is_some() {
+            problems.note(variable, argued.is_none(), "");
+        }
+        argued.or(in_file)
     }
 
     /// A table in this table; an empty one if it is not there.
@@ -184,6 +262,14 @@ impl Section {
     }
 }
 
+/// Notes where a setting was given.
+pub(super) fn noted(given: Option<Given>, variable: &str, problems: &mut Problems) -> Option<Given> {
+    let mut given = given?;
+    variable.clone_into(&mut given.name);
+    problems.note(variable, given.in_file, given.text.expose());
+    Some(given)
+}
+
 fn by_comma(given: Given) -> (Vec<String>, String) {
     let items = given.text.expose().split(',').map(str::trim).filter(|item| !item.is_empty());
     (items.map(str::to_owned).collect(), given.from)
@@ -193,13 +279,18 @@ fn by_comma(given: Given) -> (Vec<String>, String) {
 pub(super) fn from_argument(argument: Option<&String>, variable: &str) -> Option<Given> {
     let text = argument.filter(|text| !text.is_empty())?;
     let flag = variable.strip_prefix("ACTONCE_").unwrap_or(variable).to_ascii_lowercase().replace('_', "-");
-    Some(Given { text: Secret::new(text.clone()), from: format!("--{flag} ({variable})"), in_file: false })
+    Some(Given {
+        text: Secret::new(text.clone()),
+        from: format!("--{flag} ({variable})"),
+        in_file: false,
+        name: variable.to_owned(),
+    })
 }
 
 /// A secret from the environment.
 pub(super) fn from_environment(secret: Option<&Secret<String>>, variable: &str) -> Option<Given> {
     let text = secret.filter(|text| !text.expose().is_empty())?.clone();
-    Some(Given { text, from: variable.to_owned(), in_file: false })
+    Some(Given { text, from: variable.to_owned(), in_file: false, name: variable.to_owned() })
 }
 
 /// Reads a file of bounded size.
@@ -214,7 +305,8 @@ pub(super) fn read(path: &Path, most: usize) -> Result<Vec<u8>, String> {
 
 /// Reads the configuration file, if one is named.
 pub(super) fn load(argument: Option<&String>, problems: &mut Problems) -> Section {
-    let table = from_argument(argument, "ACTONCE_CONFIG").and_then(|given| {
+    let named = noted(from_argument(argument, "ACTONCE_CONFIG"), "ACTONCE_CONFIG", problems);
+    let table = named.and_then(|given| {
         given.parse(problems, |path| {
             let bytes = read(Path::new(path), limits::CONFIG_FILE_BYTES)?;
             let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8"))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::args::{AuthArgs, Environment};
 use super::file::{self, Found, Given, Problems, Section};
+use super::secret::Secret;
 use super::values;
 use crate::auth::{Algorithm, ClaimRules, Key, KeySetSettings, KeySetSource};
 use crate::domain::ids::check_name;
@@ -34,11 +35,15 @@ pub(super) fn tokens(
     file.finish(problems);
     let before = problems.len();
     let (key_set, has_set) = key_set(args, key_set_section, problems);
+    if !listed.is_empty() {
+        problems.note("auth.keys", true, "");
+    }
     let single = single_key(args, environment, problems);
     let has_keys = !single.is_absent() || !listed.is_empty();
     let mut keys: Vec<_> = listed.into_iter().filter_map(|section| listed_key(section, problems)).collect();
     if !single.is_absent() {
         // An argument takes the place of the list.
+        problems.outranked("auth.keys");
         keys = Vec::from_iter(single.good());
     }
     if problems.len() == before {
@@ -126,7 +131,7 @@ fn key_set(args: &AuthArgs, mut file: Section, problems: &mut Problems) -> (Opti
 }
 
 fn key_set_source(args: &AuthArgs, file: &mut Section, problems: &mut Problems) -> Found<KeySetSource> {
-    let url = file.pick(args.jwks_url.as_ref(), "ACTONCE_JWKS_URL", "url", problems);
+    let url = file.pick(args.jwks_url.as_ref().map(Secret::expose), "ACTONCE_JWKS_URL", "url", problems);
     let path = file.pick(args.jwks_file.as_ref(), "ACTONCE_JWKS_FILE", "file", problems);
     let allow = file.pick(args.jwks_allow_http.as_ref(), "ACTONCE_JWKS_ALLOW_HTTP", "allow_http", problems);
     let allow_http = allow.and_then(|given| given.parse(problems, values::truth)).unwrap_or(false);
@@ -137,9 +142,13 @@ fn key_set_source(args: &AuthArgs, file: &mut Section, problems: &mut Problems) 
         }
         // One of them in an argument outranks the other in the file.
         (Some(url), path) if path.as_ref().is_none_or(|path| path.in_file) => {
+            problems.outranks(path.as_ref());
             Found::given(url.parse(problems, |text| KeySetSource::url(text, allow_http)))
         }
-        (_, Some(path)) => Found::Good(KeySetSource::File(PathBuf::from(path.text.expose()))),
+        (url, Some(path)) => {
+            problems.outranks(url.as_ref());
+            Found::Good(KeySetSource::File(PathBuf::from(path.text.expose())))
+        }
         (_, None) => Found::Absent,
     }
 }
@@ -161,7 +170,9 @@ enum Material {
 
 /// The one key that arguments or environment give.
 fn single_key(args: &AuthArgs, environment: &Environment, problems: &mut Problems) -> Found<Key> {
-    let secret = file::from_environment(environment.jwt_hs256_secret.as_ref(), "ACTONCE_JWT_HS256_SECRET");
+    let variable = "ACTONCE_JWT_HS256_SECRET";
+    let secret = file::from_environment(environment.jwt_hs256_secret.as_ref(), variable);
+    let secret = file::noted(secret, variable, problems);
     let mut given = Vec::from_iter(secret.map(|given| (Material::Secret, given)));
     let files = [
         (Material::SecretFile, &args.jwt_secret_file, "ACTONCE_JWT_SECRET_FILE"),
@@ -169,10 +180,14 @@ fn single_key(args: &AuthArgs, environment: &Environment, problems: &mut Problem
         (Material::PrivateKeyFile, &args.jwt_private_key_file, "ACTONCE_JWT_PRIVATE_KEY_FILE"),
     ];
     for (material, argument, variable) in files {
-        given.extend(file::from_argument(argument.as_ref(), variable).map(|given| (material, given)));
+        let argued = file::noted(file::from_argument(argument.as_ref(), variable), variable, problems);
+        given.extend(argued.map(|given| (material, given)));
     }
-    let algorithm = file::from_argument(args.jwt_algorithm.as_ref(), "ACTONCE_JWT_ALGORITHM");
-    let kid = file::from_argument(args.jwt_kid.as_ref(), "ACTONCE_JWT_KID");
+    let mut argued = |argument: &Option<String>, variable: &str| {
+        file::noted(file::from_argument(argument.as_ref(), variable), variable, problems)
+    };
+    let algorithm = argued(&args.jwt_algorithm, "ACTONCE_JWT_ALGORITHM");
+    let kid = argued(&args.jwt_kid, "ACTONCE_JWT_KID");
     let (material, source) = match given.as_slice() {
         [] => {
             for left in [&algorithm, &kid].into_iter().flatten() {

@@ -5,10 +5,13 @@ mod args;
 mod describe;
 mod dev;
 mod file;
+mod front;
 mod keys;
 mod named;
 mod secret;
 mod secrets;
+mod show;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 pub mod token;
@@ -24,13 +27,16 @@ use serde::Serialize;
 
 pub use self::args::{AuthArgs, Environment, ServeArgs, TokenArgs};
 pub use self::describe::Description;
+pub use self::front::{Front, FrontArgs, Rate};
 pub use self::named::{NamedSecrets, SecretKey};
 pub use self::secret::{HIDDEN, Secret};
 pub use self::secrets::AliasKey;
+pub use self::show::{Flags, Inspected, Origin, Setting, inspect, unknown_variables};
+pub use self::telemetry::TelemetrySettings;
 pub use self::values::Network;
 
 use self::file::{Problems, Section};
-use self::secrets::Secrets;
+use self::secrets::{DevKeys, Secrets};
 use crate::auth::{self, Grant, Key, MintError, Scopes};
 use crate::domain::ids::{Name, Tenant};
 
@@ -142,6 +148,10 @@ pub struct Config {
     pub max_in_flight: usize,
     /// Most connections to Postgres.
     pub postgres_connections: u32,
+    /// What the service tells about itself.
+    pub telemetry: TelemetrySettings,
+    /// Bounds of clients and their connections.
+    pub front: Front,
 }
 
 impl Config {
@@ -152,10 +162,10 @@ impl Config {
     /// Every problem that was found.
     pub fn load(args: &ServeArgs, environment: &Environment) -> Result<Self, ConfigError> {
         let mut problems = Problems::new();
-        let config = load(args, environment, &mut problems);
+        let config = load(args, environment, DevKeys::Make, &mut problems);
         match config {
             Some(config) if problems.is_empty() => Ok(config),
-            _ => Err(ConfigError { problems }),
+            _ => Err(ConfigError { problems: problems.into_sentences() }),
         }
     }
 
@@ -207,7 +217,7 @@ pub fn read_file(path: &std::path::Path, limit: usize) -> Result<Vec<u8>, String
 }
 
 /// Resolves everything. `None`, or problems, or both, mean that there is no configuration.
-fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) -> Option<Config> {
+fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems: &mut Problems) -> Option<Config> {
     problems.extend(environment.unreadable.iter().map(|variable| format!("{variable}: must be UTF-8")));
     let mut file = file::load(args.config.as_ref(), problems);
     let file_is_read = problems.is_empty();
@@ -215,7 +225,9 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
     let dev = dev.and_then(|given| given.parse(problems, values::truth)).unwrap_or(false);
     let basics = Basics::read(args, &mut file, dev, problems);
     let tuning = Tuning::read(args, &mut file, problems);
+    let front = front::read(&args.front, &mut file, problems);
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
+    let telemetry = telemetry::telemetry(args, &mut file, problems);
     let named_secrets = named::named(args, &mut file, problems);
     let data_key = secrets::data_key(args, environment, &mut file, problems);
     let alias_keys = secrets::aliases(environment, &mut file, problems);
@@ -231,8 +243,9 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
     if !problems.is_empty() {
         return None;
     }
-    let (auth, data_key, alias_keys) = secrets.complete(dev, &basics.data_dir, problems)?;
-    let evidence_key = secrets::dev_evidence_key(evidence_key, dev, &basics.data_dir, problems);
+    let dev_keys = if dev { dev_keys } else { DevKeys::None };
+    let (auth, data_key, alias_keys) = secrets.complete(dev_keys, &basics.data_dir, problems)?;
+    let evidence_key = secrets::dev_evidence_key(evidence_key, dev_keys, &basics.data_dir, problems);
     Some(Config {
         dev,
         listen: basics.listen,
@@ -253,6 +266,8 @@ fn load(args: &ServeArgs, environment: &Environment, problems: &mut Problems) ->
         drain: tuning.drain,
         max_in_flight: tuning.max_in_flight,
         postgres_connections: tuning.postgres_connections,
+        telemetry,
+        front,
     })
 }
 

@@ -55,6 +55,9 @@ pub(super) fn named(args: &ServeArgs, file: &mut Section, problems: &mut Problem
     let mut secrets = NamedSecrets::default();
     let directory = file.pick(args.secrets_dir.as_ref(), "ACTONCE_SECRETS_DIR", "secrets_dir", problems);
     let mut section = file.section("secrets", problems);
+    if !section.names().is_empty() {
+        problems.note("secrets", true, "");
+    }
     for name in section.names() {
         one_of_the_file(&mut section, &name, &mut secrets, problems);
     }

@@ -20,12 +20,16 @@ fn one_key(text: Option<Given>, path: Option<Given>, problems: &mut Problems) ->
             Found::Wrong
         }
         (Some(text), path) if path.as_ref().is_none_or(|path| path.in_file) => {
+            problems.outranks(path.as_ref());
             Found::given(text.parse(problems, values::key))
         }
-        (_, Some(path)) => Found::given(path.parse(problems, |path| {
-            let content = file::read(Path::new(path), limits::KEY_FILE_BYTES)?;
-            values::key(&String::from_utf8_lossy(&content)).map_err(str::to_owned)
-        })),
+        (text, Some(path)) => {
+            problems.outranks(text.as_ref());
+            Found::given(path.parse(problems, |path| {
+                let content = file::read(Path::new(path), limits::KEY_FILE_BYTES)?;
+                values::key(&String::from_utf8_lossy(&content)).map_err(str::to_owned)
+            }))
+        }
         (_, None) => Found::Absent,
     }
 }
@@ -46,6 +50,9 @@ pub struct AliasKey {
 pub(super) fn aliases(environment: &Environment, file: &mut Section, problems: &mut Problems) -> Vec<AliasKey> {
     let listed = file.sections("alias_keys", problems);
     let mut keys = Vec::new();
+    if !listed.is_empty() {
+        problems.note("ACTONCE_ALIAS_KEYS", true, "");
+    }
     for mut section in listed {
         let id = section.text("id", problems).and_then(|given| given.parse(problems, alias_id));
         let (text, path) = (section.text("key", problems), section.text("key_file", problems));
@@ -56,7 +63,8 @@ pub(super) fn aliases(environment: &Environment, file: &mut Section, problems: &
         section.finish(problems);
         keys.extend(id.zip(key.good()).map(|(id, key)| AliasKey { id, key }));
     }
-    if let Some(given) = from_environment(environment.alias_keys.as_ref(), "ACTONCE_ALIAS_KEYS") {
+    let ring = from_environment(environment.alias_keys.as_ref(), "ACTONCE_ALIAS_KEYS");
+    if let Some(given) = file::noted(ring, "ACTONCE_ALIAS_KEYS", problems) {
         keys = given.parse(problems, alias_list).unwrap_or_default();
     }
     let ids: BTreeSet<_> = keys.iter().map(|key| key.id.as_str()).collect();
@@ -90,8 +98,7 @@ pub(super) fn data_key(
     file: &mut Section,
     problems: &mut Problems,
 ) -> Found<Secret<[u8; 32]>> {
-    let in_file = file.text("data_key", problems);
-    let text = from_environment(environment.data_key.as_ref(), "ACTONCE_DATA_KEY").or(in_file);
+    let text = file.pick_secret(environment.data_key.as_ref(), "ACTONCE_DATA_KEY", "data_key", problems);
     let path = file.pick(args.data_key_file.as_ref(), "ACTONCE_DATA_KEY_FILE", "data_key_file", problems);
     one_key(text, path, problems)
 }
@@ -103,8 +110,7 @@ pub(super) fn evidence_key(
     file: &mut Section,
     problems: &mut Problems,
 ) -> Found<Secret<[u8; 32]>> {
-    let in_file = file.text("evidence_key", problems);
-    let text = from_environment(environment.evidence_key.as_ref(), "ACTONCE_EVIDENCE_KEY").or(in_file);
+    let text = file.pick_secret(environment.evidence_key.as_ref(), "ACTONCE_EVIDENCE_KEY", "evidence_key", problems);
     let path = file.pick(path, "ACTONCE_EVIDENCE_KEY_FILE", "evidence_key_file", problems);
     one_key(text, path, problems)
 }
@@ -112,15 +118,34 @@ pub(super) fn evidence_key(
 /// The same where `--dev` makes one.
 pub(super) fn dev_evidence_key(
     given: Found<Secret<[u8; 32]>>,
-    dev: bool,
+    dev: DevKeys,
     data_dir: &Path,
     problems: &mut Problems,
 ) -> Option<Secret<[u8; 32]>> {
     match given.good() {
-        None if dev => {
-            dev::key(data_dir, dev::EVIDENCE_KEY).map_err(|fault| problems.push(format!("--dev: {fault}"))).ok()
-        }
+        None if dev != DevKeys::None => dev.key(data_dir, dev::EVIDENCE_KEY, problems),
         given => given,
+    }
+}
+
+/// What becomes of the keys that `--dev` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DevKeys {
+    /// It is a real deployment.
+    None,
+    /// They are made where they are missing.
+    Make,
+    /// Nothing is written: a missing one is stood for by zeros, in a configuration that is only looked at.
+    Look,
+}
+
+impl DevKeys {
+    fn key(self, data_dir: &Path, name: &str, problems: &mut Problems) -> Option<Secret<[u8; 32]>> {
+        let key = match self {
+            Self::Make => dev::key(data_dir, name),
+            Self::Look | Self::None => dev::existing(data_dir, name).map(|found| found.unwrap_or(Secret::new([0; 32]))),
+        };
+        key.map_err(|fault| problems.push(format!("--dev: {fault}"))).ok()
     }
 }
 
@@ -168,12 +193,13 @@ impl Secrets {
     /// Makes what `--dev` makes.
     pub(super) fn complete(
         mut self,
-        dev: bool,
+        dev: DevKeys,
         data_dir: &Path,
         problems: &mut Problems,
     ) -> Option<(auth::Settings, Secret<[u8; 32]>, Vec<AliasKey>)> {
-        let mut made = |name| dev::key(data_dir, name).map_err(|fault| problems.push(format!("--dev: {fault}"))).ok();
-        if dev {
+        let mut made = |name| dev.key(data_dir, name, problems);
+        let is_dev = dev != DevKeys::None;
+        if is_dev {
             self.tokens.keys = vec![dev_signing_key(&made(dev::SIGNING_KEY)?)?];
             if self.alias_keys.is_empty() {
                 self.alias_keys = vec![AliasKey { id: DEV_ALIAS_ID.to_owned(), key: made(dev::ALIAS_KEY)? }];
@@ -181,7 +207,7 @@ impl Secrets {
         }
         let data_key = match self.data_key.good() {
             Some(key) => key,
-            None if dev => made(dev::DATA_KEY)?,
+            None if is_dev => made(dev::DATA_KEY)?,
             None => return None,
         };
         let Tokens { keys, key_set, claims, .. } = self.tokens;

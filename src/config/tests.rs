@@ -75,8 +75,13 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(config.data_dir, Path::new("./actonce-data"));
     assert_eq!((config.base_path.as_str(), config.log.as_str()), ("", "info"));
     assert_eq!(config.log_format, LogFormat::Json);
+    let telemetry = &config.telemetry;
+    assert_eq!((telemetry.timing, &telemetry.otlp_endpoint, telemetry.otlp_sample_percent), (true, &None, 100));
     assert_eq!((config.request_timeout.as_secs(), config.drain.as_secs()), (30, 20));
     assert_eq!((config.max_in_flight, config.postgres_connections), (20_000, 10));
+    assert_eq!(config.front.max_connections, 20_000);
+    assert_eq!((config.front.header_timeout.as_secs(), config.front.idle_timeout.as_secs()), (10, 75));
+    assert_eq!((config.front.tenant_rate, config.front.principal_rate), (None, None), "off");
     assert_eq!(config.auth.claims, auth::ClaimRules::new("actonce", "actonce"));
     assert_eq!(config.auth.keys[0].algorithm(), auth::Algorithm::HS256);
     assert_eq!(config.ad_hoc_tools, AdHocTools::Tenants(BTreeSet::new()));
@@ -93,13 +98,17 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
         "database_url = 'postgres://me:hunter2@db/actonce'\ndata_key_file = ''\nevidence_key_file = ''\ncheckpoint_seconds = 12\nad_hoc_tools = ['a,b', 'c']",
         "adapter_allow_http = true\nadapter_allow_networks = '127.0.0.0/8, fd00::/8'\nrequest_timeout_seconds = 5",
         "secrets_dir = ''\ndrain_seconds = '6'\nmax_in_flight = 7\npostgres_connections = 8\nalias_keys = []",
+        "timing = 'off'\notlp_endpoint = 'http://127.0.0.1:4318'\notlp_sample_percent = 12",
         &format!("data_key = '{DATA_KEY}'"),
         "[auth]\nissuer = 'i'\naudience = 'a'\ntenant_claim = 'org'\nscopes_claim = 'scp'\nleeway_seconds = 9",
         "[auth.jwks]\nurl = 'https://issuer.example/jwks.json'\nfile = ''\nrefresh_seconds = 10",
         "min_refresh_seconds = 11",
         "rsa_algorithm = 'RS256'\nallow_http = false",
     ];
-    let content = content.join("\n");
+    let front = "max_connections = 20\nheader_timeout_seconds = 21\nidle_timeout_seconds = 22\n\
+                 rate_tenant_per_second = 23\nrate_tenant_burst = 24\nrate_principal_per_second = 25\n\
+                 rate_principal_burst = 26\n";
+    let content = front.to_owned() + &content.join("\n");
     // These describe the one key of the arguments; the file has a list of keys.
     let of_one_key = ["jwt_secret_file", "jwt_public_key_file", "jwt_private_key_file", "jwt_algorithm", "jwt_kid"];
     for command in [Cli::command(), TokenCli::command()] {
@@ -118,9 +127,14 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
     let config = load_file(&content, &[]);
     let config = config.unwrap();
     assert_eq!((config.base_path.as_str(), config.log.as_str()), ("/actonce", "warn"));
+    let telemetry = &config.telemetry;
+    assert_eq!((telemetry.timing, telemetry.otlp_sample_percent), (false, 12));
+    assert_eq!(telemetry.otlp_endpoint.as_deref(), Some("http://127.0.0.1:4318"));
     assert!(config.ad_hoc_tools.allows(&Tenant::new("a,b").unwrap()));
     assert!(!config.ad_hoc_tools.allows(&Tenant::new("a").unwrap()));
     assert_eq!(config.adapters.allow_networks.len(), 2);
+    assert_eq!((config.front.max_connections, config.front.header_timeout.as_secs()), (20, 21));
+    assert_eq!(config.front.tenant_rate.unwrap().burst.get(), 24);
     assert_eq!((config.request_timeout.as_secs(), config.drain.as_secs()), (5, 6));
     let claims = &config.auth.claims;
     assert_eq!((claims.tenant_claim.as_str(), claims.scopes_claim.as_deref()), ("org", Some("scp")));
@@ -265,6 +279,15 @@ fn secrets_are_shown_nowhere() {
     for secret in [SECRET, DATA_KEY, "hunter2", "[0, 1, 2, 3"] {
         assert!(!shown.contains(secret) && !arguments.contains(secret), "{shown}{arguments}");
     }
+    let url = "https://issuer.example/jwks?token=hunter2";
+    let line = ["--jwks-url", url, "--jwt-kid", "own"];
+    let config = load(&line).unwrap();
+    let shown = format!("{config:?}{:?}{}", args(&line), serde_json::to_string(&config.describe()).unwrap());
+    assert!(shown.contains("issuer.example") && !shown.contains("hunter2"), "{shown}");
+    let environment_of = Environment { jwt_hs256_secret: Some(Secret::new("hunter2".to_owned())), ..environment() };
+    assert!(!format!("{environment_of:?}").contains("hunter2"));
+    let inspected = inspect(&args(&line), &environment(), &Flags::default()).unwrap();
+    assert!(!format!("{inspected:?}").contains("hunter2") && !format!("{inspected:?}").contains(SECRET));
     let found = problems(load_file("listen = '127.0.0.1:1'\ndata_key = hunter2\n", &[]));
     assert!(found.contains("line 2") && !found.contains("hunter2"), "{found}");
     assert!(!found.contains("no data key"), "nobody knows: {found}");

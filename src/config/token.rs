@@ -19,7 +19,7 @@ pub fn run(args: &TokenArgs, environment: &Environment) -> Result<String, Config
     let token = make(args, environment, &mut problems);
     match token {
         Some(token) if problems.is_empty() => Ok(token),
-        _ => Err(ConfigError { problems }),
+        _ => Err(ConfigError { problems: problems.into_sentences() }),
     }
 }
 

@@ -123,6 +123,19 @@ pub enum Directive {
 }
 
 impl Directive {
+    /// Every directive, in the order of the protocol.
+    pub const ALL: [Self; 9] = [
+        Self::Dispatch,
+        Self::Replay,
+        Self::Verify,
+        Self::Wait,
+        Self::Authorize,
+        Self::Reconcile,
+        Self::Review,
+        Self::Claim,
+        Self::Stop,
+    ];
+
     /// The word of the protocol.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -1,7 +1,6 @@
-//! Committing together: what arrives while a commit is in flight goes with the next one. No timer,
-//! no added latency when idle, one `fsync` for many callers when busy. Loads likewise.
+//! Reading together: what arrives while a read is in flight goes with the next one, as with
+//! [commits](super::commits).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,7 +9,9 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::domain::ids::EffectKey;
 use crate::domain::record::Record;
 use crate::limits;
-use crate::store::{ChangeSet, Committed, Corruption, Store, StoreError};
+use crate::store::{Corruption, Store, StoreError};
+use crate::telemetry::meters::{self, Read};
+use crate::telemetry::probe::{self, BatchTimes};
 
 /// Why a commit or a load has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -26,119 +27,6 @@ pub enum LaneError {
     Stopped,
 }
 
-struct CommitJob {
-    change: ChangeSet,
-    reply: oneshot::Sender<Result<Committed, LaneError>>,
-}
-
-/// The lane of commits.
-#[derive(Debug, Clone)]
-pub struct CommitLane {
-    jobs: mpsc::Sender<CommitJob>,
-}
-
-impl std::fmt::Debug for CommitJob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CommitJob")
-    }
-}
-
-impl CommitLane {
-    /// The lane, and the loop that must be run for it; the loop ends when all senders are gone.
-    pub fn new(store: Arc<dyn Store>) -> (Self, impl Future<Output = ()> + Send) {
-        let (jobs, queue) = mpsc::channel(limits::COMMIT_QUEUE);
-        (Self { jobs }, run_commits(store, queue))
-    }
-
-    /// Commits one change, together with whatever else waits.
-    ///
-    /// # Errors
-    /// See [`LaneError`]. After [`LaneError::Store`] nobody knows whether the change was written.
-    pub async fn commit(&self, change: ChangeSet) -> Result<Committed, LaneError> {
-        let (reply, answer) = oneshot::channel();
-        self.jobs.try_send(CommitJob { change, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => LaneError::Full,
-            mpsc::error::TrySendError::Closed(_) => LaneError::Stopped,
-        })?;
-        answer.await.map_err(|_| LaneError::Stopped)?
-    }
-}
-
-async fn run_commits(store: Arc<dyn Store>, mut queue: mpsc::Receiver<CommitJob>) {
-    let mut jobs = Vec::with_capacity(limits::COMMIT_CHANGES);
-    while queue.recv_many(&mut jobs, limits::COMMIT_CHANGES).await > 0 {
-        let mut effects = HashSet::with_capacity(jobs.len());
-        let mut changes = Vec::with_capacity(jobs.len());
-        let mut replies = Vec::with_capacity(jobs.len());
-        let mut overtaken = Vec::new();
-        for job in jobs.drain(..) {
-            // The second change of one effect was decided on what the first replaces.
-            if effects.insert(job.change.key().effect) {
-                changes.push(job.change);
-                replies.push(job.reply);
-            } else {
-                overtaken.push(job.reply);
-            }
-        }
-        metrics::histogram!("actonce_commit_batch_size").record(precise(changes.len()));
-        let answers = commit_all(store.as_ref(), &changes).await;
-        for (reply, answer) in replies.into_iter().zip(answers) {
-            // A caller that went away is told nothing; what is durable stays so.
-            drop(reply.send(answer));
-        }
-        for reply in overtaken {
-            drop(reply.send(Ok(Committed::Lost)));
-        }
-    }
-}
-
-/// A count as a metric value.
-fn precise(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::MAX, f64::from)
-}
-
-async fn commit_all(store: &dyn Store, changes: &[ChangeSet]) -> Vec<Result<Committed, LaneError>> {
-    let started = std::time::Instant::now();
-    let mut result = store.commit(changes).await;
-    if result.as_ref().is_err_and(StoreError::is_broken_connection) {
-        // A pooled connection that had died. The change may have been written all the same; the
-        // compare-and-set makes the second try harmless, and the command is then decided again.
-        tracing::warn!("a commit met a broken connection and is tried once more");
-        result = store.commit(changes).await;
-    }
-    metrics::histogram!("actonce_commit_seconds").record(started.elapsed().as_secs_f64());
-    match result {
-        Ok(done) => done.into_iter().map(Ok).collect(),
-        Err(StoreError::Rejected(_)) if changes.len() > 1 => {
-            // One member poisons the batch: each alone, so that only the culprit fails.
-            let mut answers = Vec::with_capacity(changes.len());
-            for change in changes {
-                answers.push(commit_one(store, change).await);
-            }
-            answers
-        }
-        Err(error) => {
-            let answer = lone_failure(error);
-            changes.iter().map(|_| answer.clone()).collect()
-        }
-    }
-}
-
-async fn commit_one(store: &dyn Store, change: &ChangeSet) -> Result<Committed, LaneError> {
-    match store.commit(std::slice::from_ref(change)).await {
-        Ok(done) => Ok(done.into_iter().next().unwrap_or(Committed::Lost)),
-        Err(error) => lone_failure(error),
-    }
-}
-
-/// A unique key that somebody else took between decision and commit is a lost compare-and-set.
-fn lone_failure(error: StoreError) -> Result<Committed, LaneError> {
-    if error.is_taken_key() {
-        return Ok(Committed::Lost);
-    }
-    Err(LaneError::Store(Arc::new(error)))
-}
-
 /// What a load answers for one key.
 pub type Loaded = Result<Option<Record>, Corruption>;
 
@@ -147,6 +35,9 @@ pub type Loaded = Result<Option<Record>, Corruption>;
 pub trait BatchRead: Send + Sync + 'static {
     /// The answer for one key.
     type Answer: Send + 'static;
+
+    /// What it is, for its metric.
+    const READ: Read;
 
     /// One answer per key, in order.
     async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<Self::Answer>>;
@@ -159,6 +50,7 @@ pub enum Records {}
 #[async_trait]
 impl BatchRead for Records {
     type Answer = Loaded;
+    const READ: Read = Read::Records;
 
     async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<Loaded>> {
         store.load(keys).await
@@ -172,6 +64,7 @@ pub enum Revisions {}
 #[async_trait]
 impl BatchRead for Revisions {
     type Answer = u32;
+    const READ: Read = Read::Revisions;
 
     async fn read(store: &dyn Store, keys: &[EffectKey]) -> crate::store::Result<Vec<u32>> {
         store.revisions(keys).await
@@ -180,7 +73,7 @@ impl BatchRead for Revisions {
 
 struct ReadJob<R: BatchRead> {
     key: EffectKey,
-    reply: oneshot::Sender<Result<R::Answer, LaneError>>,
+    reply: oneshot::Sender<(Result<R::Answer, LaneError>, BatchTimes)>,
 }
 
 /// A lane of reads.
@@ -209,11 +102,14 @@ impl<R: BatchRead> ReadLane<R> {
     /// See [`LaneError`].
     pub async fn read(&self, key: EffectKey) -> Result<R::Answer, LaneError> {
         let (reply, answer) = oneshot::channel();
+        let sent = probe::sent();
         self.jobs.try_send(ReadJob { key, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => LaneError::Full,
             mpsc::error::TrySendError::Closed(_) => LaneError::Stopped,
         })?;
-        answer.await.map_err(|_| LaneError::Stopped)?
+        let (found, times) = answer.await.map_err(|_| LaneError::Stopped)?;
+        probe::waited_for(sent, &times, 0);
+        found
     }
 }
 
@@ -224,20 +120,25 @@ async fn run_reads<R: BatchRead>(store: Arc<dyn Store>, queue: Arc<Mutex<mpsc::R
             return;
         }
         let keys: Vec<EffectKey> = jobs.iter().map(|job| job.key.clone()).collect();
-        let mut result = R::read(store.as_ref(), &keys).await;
-        if result.as_ref().is_err_and(StoreError::is_broken_connection) {
-            result = R::read(store.as_ref(), &keys).await;
-        }
+        let reading = async {
+            let mut result = R::read(store.as_ref(), &keys).await;
+            if result.as_ref().is_err_and(StoreError::is_broken_connection) {
+                result = R::read(store.as_ref(), &keys).await;
+            }
+            result
+        };
+        let (result, times) = probe::batch(keys.len(), reading).await;
+        meters::have_read(R::READ, times.took());
         match result {
             Ok(found) => {
                 for (job, answer) in jobs.drain(..).zip(found) {
-                    drop(job.reply.send(Ok(answer)));
+                    drop(job.reply.send((Ok(answer), times)));
                 }
             }
             Err(error) => {
                 let error = LaneError::Store(Arc::new(error));
                 for job in jobs.drain(..) {
-                    drop(job.reply.send(Err(error.clone())));
+                    drop(job.reply.send((Err(error.clone()), times)));
                 }
             }
         }

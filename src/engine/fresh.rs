@@ -15,6 +15,8 @@ use crate::domain::tool::{AuthorizationMode, RetainArguments, Tool};
 use crate::engine::grants::live_grant;
 use crate::limits;
 use crate::store::{ChangeSet, Committed};
+use crate::telemetry::phase::Phase;
+use crate::telemetry::{meters, probe};
 
 /// Seals arguments that a tool retains. The keys are the service's.
 pub trait Seals: Send + Sync + std::fmt::Debug {
@@ -55,7 +57,7 @@ impl Engine {
         };
         self.count_elapsed_fresh(tenant, propose, &mut context).await?;
         propose.grant = self.covering_grant(tenant, propose, &context).await?;
-        let decision = decide::propose(None, propose, &context);
+        let decision = probe::timed(Phase::Decision, || decide::propose(None, propose, &context));
         if let Err(refusal) = decision.answer {
             return Ok(Fresh::Refused(refusal.into()));
         }
@@ -76,7 +78,8 @@ impl Engine {
         let answer = decision.answer?;
         let Some(Change::Revise(revision)) = decision.change else { return Ok(None) };
         let Some(intent) = revision.intent.clone() else { return Ok(None) };
-        let (mut change, record) = encode::encode(key, None, &intent, *revision, &context)?;
+        let (mut change, record) =
+            probe::timed(Phase::Decision, || encode::encode(key, None, &intent, *revision, &context))?;
         if context.tool.spec.retain_arguments == RetainArguments::UntilSettled {
             self.retain(&mut change, arguments)?;
         }
@@ -85,7 +88,8 @@ impl Engine {
         }
         let record = Arc::new(record);
         self.remember(&record);
-        metrics::counter!("actonce_effects_created_total").increment(1);
+        meters::created();
+        meters::entered(record.life.state);
         Ok(Some(Decided { record, answer, context, created: true }))
     }
 
@@ -109,7 +113,7 @@ impl Engine {
             return Ok(None);
         }
         let Ok(intent) = decide::intent_of(propose, context) else { return Ok(None) };
-        for row in self.store.live_grants(tenant, &propose.tool, limits::GRANTS_PER_TOOL).await? {
+        for row in probe::read(self.store.live_grants(tenant, &propose.tool, limits::GRANTS_PER_TOOL)).await? {
             // A grant that can't be read back authorizes nothing; others may, and people always can.
             let grant = match live_grant(&row) {
                 Ok(grant) => grant,

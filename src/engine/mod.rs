@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod bells;
 pub mod clock;
+pub mod commits;
 mod elapsed;
 pub mod encode;
 pub mod fresh;
@@ -27,8 +28,11 @@ use crate::domain::state::{Directive, State};
 use crate::domain::tool::DuplicateRule;
 use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
-use batch::{CommitLane, LaneError, ReadLane, Records, Revisions};
+use crate::telemetry::phase::Phase;
+use crate::telemetry::{meters, probe};
+use batch::{LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
+use commits::CommitLane;
 use fresh::{Fresh, Seals};
 use sessions::Sessions;
 use tools::Tools;
@@ -286,7 +290,7 @@ impl Engine {
             if propose.claim.is_some() {
                 self.count_elapsed(&known, &mut context).await?;
             }
-            let decision = decide::propose(Some(&known), &propose, &context);
+            let decision = probe::timed(Phase::Decision, || decide::propose(Some(&known), &propose, &context));
             match self.carry_out(&known, source, decision, context).await? {
                 Some(decided) => return Ok(decided),
                 None => record = self.reload(&key).await?.map(|record| (record, Source::Store)),
@@ -318,7 +322,7 @@ impl Engine {
             if matches!(command, Command::Claim { .. }) {
                 self.count_elapsed(&known, &mut context).await?;
             }
-            let decision = decide::decide(&known, &command, &context);
+            let decision = probe::timed(Phase::Decision, || decide::decide(&known, &command, &context));
             if let Some(decided) = self.carry_out(&known, source, decision, context).await? {
                 return Ok(decided);
             }
@@ -391,7 +395,9 @@ impl Engine {
         if context.tool.spec.duplicate_rule(intent.class) == DuplicateRule::Allow {
             return Ok(None);
         }
-        let Some(twin) = self.store.twin(tenant, encode::duplicate_key(&intent)).await? else { return Ok(None) };
+        let Some(twin) = probe::read(self.store.twin(tenant, encode::duplicate_key(&intent))).await? else {
+            return Ok(None);
+        };
         Ok(self.reload(&twin).await?.map(|record| record.intent.operation_id.clone()))
     }
 
@@ -454,7 +460,9 @@ impl Engine {
             };
         };
         let (change, record) = match change {
-            Change::Revise(revision) => encode::encode(&known.key, Some(known), &known.intent, *revision, &context)?,
+            Change::Revise(revision) => probe::timed(Phase::Decision, || {
+                encode::encode(&known.key, Some(known), &known.intent, *revision, &context)
+            })?,
             Change::Renew { revision, fence, until } => {
                 let mut renewed = Record::clone(known);
                 if let Some(dispatch) = &mut renewed.life.dispatch {
@@ -467,6 +475,9 @@ impl Engine {
             self.cache.invalidate(&known.key.effect);
             self.forget_grounds(&known.key.tenant, &known.intent.tool, known.intent.session_id.as_ref());
             return Ok(None);
+        }
+        if record.life.state != known.life.state {
+            meters::entered(record.life.state);
         }
         let record = Arc::new(record);
         self.remember(&record);

@@ -10,6 +10,7 @@ use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::domain::tool::{Tool, ToolSpec};
 use crate::store::{Corruption, Store, StoreError, ToolRow};
+use crate::telemetry::probe;
 
 /// How long a current row is trusted for answers that write nothing.
 const CURRENT_TTL: Duration = Duration::from_secs(1);
@@ -52,7 +53,7 @@ impl Tools {
         if let Some(known) = self.current.get(&key) {
             return Ok(known);
         }
-        let found = match self.store.tool(tenant, name).await? {
+        let found = match probe::read(self.store.tool(tenant, name)).await? {
             Some(row) if !row.deleted => Some(tool_of(row)?),
             _ => None,
         };
@@ -75,7 +76,7 @@ impl Tools {
         if let Some(known) = self.revisions.get(&key) {
             return Ok(known);
         }
-        let row = self.store.tool_revision(tenant, name, revision).await?.ok_or_else(|| Corruption {
+        let row = probe::read(self.store.tool_revision(tenant, name, revision)).await?.ok_or_else(|| Corruption {
             table: "tool_revisions",
             column: "revision",
             key: format!("{name} {revision}"),

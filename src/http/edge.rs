@@ -1,23 +1,39 @@
 //! What happens to every request: a bound on how many are in flight and how long each may take,
 //! panics caught, trace context in and out, one log line, one measurement.
 
+use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method};
+use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 
 use super::problem::{Problem, ProblemType};
+use super::server::Spare;
 use super::state::AppState;
 use crate::limits;
-use crate::support::random_id;
+use crate::telemetry::phase::Phase;
+use crate::telemetry::probe::{self, Probe, Timing};
+use crate::telemetry::trace::TRACEPARENT;
+use crate::telemetry::{Telemetry, known_method};
+
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Counts a request while it is in flight.
 struct InFlight<'a>(&'a AtomicUsize);
+
+impl<'a> InFlight<'a> {
+    /// Begins, and tells how many there were before.
+    fn begin(count: &'a AtomicUsize) -> (Self, usize) {
+        let before = count.fetch_add(1, Ordering::AcqRel);
+        (Self(count), before)
+    }
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
@@ -27,17 +43,29 @@ impl Drop for InFlight<'_> {
 
 /// The middleware.
 pub(super) async fn edge(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let before = state.in_flight.fetch_add(1, Ordering::AcqRel);
-    let in_flight = InFlight(&state.in_flight);
-    let method = request.method().clone();
-    let path = request.extensions().get::<MatchedPath>().cloned();
-    let trace = Trace::of(request.headers());
-    let mut response = if before >= state.bounds.max_in_flight {
+    let trace = state.telemetry.incoming(request.headers());
+    let probe = Probe::begin(&state.telemetry, trace);
+    probe::scope(Arc::clone(&probe), observed(&state, &probe, request, next)).await
+}
+
+async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next) -> Response {
+    let method = known_method(request.method());
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let stands = |names: &[&str]| matched.as_ref().is_some_and(|path| names.iter().any(|n| path.as_str().ends_with(n)));
+    // Whether the process runs has to be told above all when it has much to do: it takes no place among the others.
+    let in_flight = (!stands(&["/livez"])).then(|| InFlight::begin(&state.in_flight));
+    let is_full = in_flight.as_ref().is_some_and(|(_, before)| *before >= state.bounds.max_in_flight);
+    let is_spare = request.extensions().get::<Spare>().is_some() && !stands(&["/livez", "/readyz", "/metrics"]);
+    let mut response = if is_spare {
+        metrics::counter!("actonce_connections_refused_total", "how" => "answered").increment(1);
+        Problem::new(ProblemType::Capacity, "Too many connections are open.")
+            .with("retry_after_seconds", 1)
+            .into_response()
+    } else if is_full {
         Problem::new(ProblemType::Capacity, "Too many requests are in flight.")
             .with("retry_after_seconds", 1)
             .into_response()
-    } else if state.starting.load(Ordering::Acquire) && !method.is_safe() {
+    } else if state.starting.load(Ordering::Acquire) && !request.method().is_safe() {
         // Nothing was looked at yet, so repeating it is all there is to do.
         Problem::new(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.")
             .with("retry_after_seconds", 1)
@@ -45,14 +73,25 @@ pub(super) async fn edge(State(state): State<AppState>, request: Request, next: 
     } else {
         let extra = if request.headers().contains_key("prefer") { limits::WAIT_MAX_SECONDS } else { 0 };
         // An export takes the time that its upload takes; its own bounds are with its reader.
-        let is_export = path.as_ref().is_some_and(|path| path.as_str().ends_with("/api/reports/bypass"));
+        let is_export = matched.as_ref().is_some_and(|path| path.as_str().ends_with("/api/reports/bypass"));
         let upload = if is_export { limits::BYPASS_BODY_SECONDS } else { 0 };
         let limit = state.bounds.request_timeout + Duration::from_secs(u64::from(extra).saturating_add(upload));
         answer(request, next, limit).await
     };
     drop(in_flight);
-    let path = path.as_ref().map_or("unmatched", |path| path.as_str());
-    finish(&mut response, &method, path, &trace, started.elapsed());
+    let route = state.routes.route(matched.as_ref().map(MatchedPath::as_str));
+    let status = response.status().as_u16();
+    let timing = probe.timing();
+    route.answered(status, timing.total);
+    let millis = timing.total.as_secs_f64() * 1000.0;
+    let path = &**route.label();
+    if status >= 500 {
+        tracing::warn!(method, path, status, millis, "request failed");
+    } else {
+        tracing::debug!(method, path, status, millis, "request");
+    }
+    tell(&mut response, &state.telemetry, probe, &timing);
+    state.telemetry.finished(method, route.label(), status, timing);
     response
 }
 
@@ -72,67 +111,39 @@ async fn answer(request: Request, next: Next, limit: Duration) -> Response {
     }
 }
 
-fn finish(response: &mut Response, method: &Method, path: &str, trace: &Trace, took: Duration) {
-    let status = response.status().as_u16();
-    let millis = took.as_secs_f64() * 1000.0;
+/// What the caller learns of it.
+fn tell(response: &mut Response, telemetry: &Telemetry, probe: &Probe, timing: &Timing) {
     let headers = response.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(&format!("total;dur={millis:.3}")) {
-        headers.insert("server-timing", value);
+    if let Some(value) = probe.trace().header() {
+        headers.insert(HeaderName::from_static(TRACEPARENT), value);
     }
-    if let Ok(value) = HeaderValue::from_str(&trace.parent()) {
-        headers.insert("traceparent", value);
-    }
-    let class = match status {
-        100..=299 => "2xx",
-        300..=399 => "3xx",
-        400..=499 => "4xx",
-        _ => "5xx",
-    };
-    metrics::histogram!("actonce_http_request_seconds", "path" => path.to_owned(), "status" => class)
-        .record(took.as_secs_f64());
-    if status >= 500 {
-        tracing::warn!(%method, path, status, millis, trace_id = %trace.id, "request failed");
-    } else {
-        tracing::debug!(%method, path, status, millis, trace_id = %trace.id, "request");
+    if telemetry.is_timing()
+        && let Ok(value) = HeaderValue::try_from(server_timing(timing))
+    {
+        headers.insert(SERVER_TIMING, value);
     }
 }
 
-/// W3C trace context: the caller's trace goes on, or a new one begins.
-struct Trace {
-    id: String,
-    span: String,
-    flags: String,
-}
-
-impl Trace {
-    fn of(headers: &HeaderMap) -> Self {
-        let span = random_id().simple().to_string()[..16].to_owned();
-        let given = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(parse);
-        match given {
-            Some((id, flags)) => Self { id, span, flags },
-            None => Self { id: random_id().simple().to_string(), span, flags: "00".to_owned() },
+/// The phases go to those who have shown who they are; others get the total, which they know anyway.
+fn server_timing(timing: &Timing) -> String {
+    let mut text = String::with_capacity(192);
+    if timing.tenant.is_some() {
+        for phase in Phase::ALL {
+            if let Some(found) = timing.phase(phase) {
+                entry(&mut text, phase.as_str(), found.spent);
+            }
         }
     }
-
-    fn parent(&self) -> String {
-        format!("00-{}-{}-{}", self.id, self.span, self.flags)
-    }
+    entry(&mut text, "total", timing.total);
+    text
 }
 
-fn parse(text: &str) -> Option<(String, String)> {
-    let mut parts = text.split('-');
-    let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let hex = |text: &str, len: usize| {
-        text.len() == len && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    };
-    let valid = hex(version, 2)
-        && version != "ff"
-        && hex(id, 32)
-        && hex(span, 16)
-        && hex(flags, 2)
-        && id.bytes().any(|b| b != b'0')
-        && span.bytes().any(|b| b != b'0');
-    valid.then(|| (id.to_owned(), flags.to_owned()))
+/// Milliseconds with three places.
+fn entry(text: &mut String, name: &str, spent: Duration) {
+    let micros = spent.as_micros();
+    let comma = if text.is_empty() { "" } else { ", " };
+    // A string takes everything.
+    let _ = write!(text, "{comma}{name};dur={}.{:03}", micros / 1000, micros % 1000);
 }
 
 #[cfg(test)]
@@ -140,14 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_goes_on_and_a_bad_one_begins_anew() {
-        let mut headers = HeaderMap::new();
-        let sent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        headers.insert("traceparent", HeaderValue::from_static(sent));
-        let parent = Trace::of(&headers).parent();
-        assert!(parent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && parent.ends_with("-01"), "{parent}");
-        assert_ne!(parent, sent);
-        headers.insert("traceparent", HeaderValue::from_static("00-00000000000000000000000000000000-0-01"));
-        assert!(Trace::of(&headers).parent().len() == 55);
+    fn an_entry_is_in_milliseconds() {
+        let mut text = String::new();
+        entry(&mut text, "decision", Duration::from_micros(1_042));
+        entry(&mut text, "total", Duration::from_micros(7));
+        assert_eq!(text, "decision;dur=1.042, total;dur=0.007");
     }
 }

@@ -17,6 +17,8 @@ use crate::auth::{Principal, Scope};
 use crate::domain::fault::Fault;
 use crate::domain::ids::Name;
 use crate::limits;
+use crate::telemetry::phase::Phase;
+use crate::telemetry::{meters, probe};
 
 /// How much more than the limit is read, and dropped, so that the refusal reaches its client.
 const DRAIN_BYTES: usize = 8 * 1024 * 1024;
@@ -53,10 +55,15 @@ impl FromRequestParts<AppState> for Caller {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
             _ => return Err(missing()),
         };
-        match state.auth.authenticate(token).await {
-            Ok(principal) => Ok(Self(principal)),
+        match probe::watched(Phase::Authentication, state.auth.authenticate(token)).await {
+            Ok(principal) => {
+                probe::identified(&principal.tenant);
+                state.rates.admit(&principal, 1)?;
+                probe::admitted();
+                Ok(Self(principal))
+            }
             Err(error) => {
-                metrics::counter!("actonce_authentication_failures_total").increment(1);
+                meters::not_authenticated();
                 Err(Problem::from(&error))
             }
         }
@@ -281,6 +288,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             .fault("", "must be an object"));
     }
     if let Ok(value) = serde_json::from_slice(bytes) {
+        probe::admitted();
         return Ok(value);
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);

@@ -8,6 +8,8 @@ pub mod extract;
 pub mod openapi;
 pub mod pages;
 pub mod problem;
+pub mod rates;
+pub mod server;
 pub mod state;
 
 use axum::Router;
@@ -20,6 +22,8 @@ use utoipa_swagger_ui::SwaggerUi;
 
 use problem::{Problem, ProblemType};
 use state::AppState;
+
+use crate::telemetry::meters::Routes;
 
 fn documented() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(openapi::Document::openapi())
@@ -81,6 +85,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::quarantine::list_quarantine))
         .routes(routes!(api::quarantine::read_quarantined, api::quarantine::discard_quarantined))
         .routes(routes!(api::quarantine::attach_quarantined))
+        .routes(routes!(api::timing::read_recent_timings))
         .routes(routes!(api::meta::livez))
         .routes(routes!(api::meta::readyz))
         .routes(routes!(api::meta::metrics))
@@ -90,7 +95,16 @@ fn documented() -> OpenApiRouter<AppState> {
 /// The `OpenAPI` document.
 #[must_use]
 pub fn document() -> utoipa::openapi::OpenApi {
-    documented().to_openapi()
+    let mut document = documented().to_openapi();
+    openapi::limit_rates(&mut document);
+    document
+}
+
+/// The meters of all documented routes, which stand under the base path as well.
+#[must_use]
+pub fn route_meters(base: &str) -> Routes {
+    let paths: Vec<String> = document().paths.paths.into_keys().collect();
+    Routes::new(paths.into_iter().flat_map(|path| [(path.clone(), path.clone()), (format!("{base}{path}"), path)]))
 }
 
 /// All routes. Those of the API also stand under the configured base path.

@@ -29,6 +29,7 @@ problems! {
     Problem415 "The body is not JSON (`unsupported-media-type`).",
     Problem422 "Same id with other content (`operation-reused`), or evidence that does not bind (`receipt-rejected`).",
     Problem428 "`If-Match` is required (`precondition-required`).",
+    Problem429 "Faster than this caller may; come back after `Retry-After` (`rate-limited`).",
     Problem503 "At capacity, or the store is unavailable; come back after `Retry-After` (`capacity`, `store-unavailable`).",
 }
 
@@ -67,11 +68,27 @@ impl Modify for Bearer {
     ),
     components(schemas(crate::domain::fault::Fault), responses(
         Problem400, Problem401, Problem403, Problem404, Problem409, Problem410, Problem412, Problem413, Problem415, Problem422,
-        Problem428, Problem503
+        Problem428, Problem429, Problem503
     )),
     modifiers(&Bearer)
 )]
 pub struct Document;
+
+/// Every operation that asks for a token may answer 429: rates are looked at right after the token.
+pub fn limit_rates(document: &mut utoipa::openapi::OpenApi) {
+    for item in document.paths.paths.values_mut() {
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        for operation in operations.into_iter().flatten() {
+            let secured = operation.security.iter().flatten();
+            // An empty requirement stands for "without a token".
+            let asks = secured.into_iter().any(|need| *need != utoipa::openapi::SecurityRequirement::default());
+            if asks {
+                let limited = utoipa::openapi::Ref::from_response_name("Problem429");
+                operation.responses.responses.insert("429".to_owned(), limited.into());
+            }
+        }
+    }
+}
 
 /// The whole document as pretty JSON with a final newline, as it is checked in.
 ///

@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Authenticator;
 use crate::service::Service;
+use crate::telemetry::Telemetry;
+use crate::telemetry::meters::Routes;
 
 /// Bounds of one process that come from the configuration.
 #[derive(Debug, Clone, Copy)]
@@ -28,10 +30,16 @@ pub struct Shared {
     pub service: Arc<Service>,
     /// Verifies tokens.
     pub auth: Arc<Authenticator>,
+    /// Traces and timings.
+    pub telemetry: Arc<Telemetry>,
+    /// The meters of the routes: see [`crate::http::route_meters`].
+    pub routes: Routes,
     /// Renders metrics.
     pub metrics: PrometheusHandle,
     /// Bounds.
     pub bounds: Bounds,
+    /// How often each tenant and principal may ask.
+    pub rates: super::rates::Rates,
     /// Requests in flight.
     pub in_flight: AtomicUsize,
     /// Incomplete work is looked at: readiness is red, and nothing is taken that could change something.

@@ -22,6 +22,9 @@ use super::address::{check_url, is_allowed};
 use crate::config::AdapterPolicy;
 use crate::domain::adapter::NoAnswer;
 use crate::limits;
+use crate::telemetry::spans::{CallSpan, Finished};
+use crate::telemetry::trace::{TRACEPARENT, Trace};
+use crate::telemetry::{Telemetry, known_method};
 
 /// A request to somewhere outside.
 pub struct OutboundRequest {
@@ -140,6 +143,7 @@ pub struct ClientError(#[source] reqwest::Error);
 pub struct Outbound {
     client: Client,
     policy: Arc<AdapterPolicy>,
+    telemetry: Arc<Telemetry>,
 }
 
 impl Outbound {
@@ -173,7 +177,14 @@ impl Outbound {
             .dns_resolver(CheckedResolver { policy: Arc::clone(&policy), lookup })
             .build()
             .map_err(ClientError)?;
-        Ok(Self { client, policy })
+        Ok(Self { client, policy, telemetry: Telemetry::off() })
+    }
+
+    /// The same, which tells of its requests.
+    #[must_use]
+    pub fn observed_by(mut self, telemetry: Arc<Telemetry>) -> Self {
+        self.telemetry = telemetry;
+        self
     }
 
     /// What may be called.
@@ -188,15 +199,30 @@ impl Outbound {
     /// `Timeout`, `Unreachable`, `Forbidden`, or `Contract("size")` for a body that is too large.
     pub async fn send(&self, request: OutboundRequest) -> Result<OutboundResponse, NoAnswer> {
         let timeout = request.timeout;
-        match tokio::time::timeout(timeout, Box::pin(self.exchange(request))).await {
+        let trace = self.telemetry.outgoing();
+        let (method, started_us) = (known_method(&request.method), self.telemetry.now_us());
+        let answered = match tokio::time::timeout(timeout, Box::pin(self.exchange(request, &trace))).await {
             Ok(answered) => answered,
             Err(_) => Err(NoAnswer::Timeout),
-        }
+        };
+        self.telemetry.record(&trace, || {
+            let ended_us = self.telemetry.now_us();
+            let (status, error) = match &answered {
+                Ok(response) => (Some(response.status), None),
+                Err(no) => (None, Some(no.as_str())),
+            };
+            Finished::Call(CallSpan { trace, method, started_us, ended_us, status, error })
+        });
+        answered
     }
 
-    async fn exchange(&self, request: OutboundRequest) -> Result<OutboundResponse, NoAnswer> {
+    async fn exchange(&self, request: OutboundRequest, trace: &Trace) -> Result<OutboundResponse, NoAnswer> {
         let url = check_url(&self.policy, &request.url).map_err(|_| NoAnswer::Forbidden)?;
-        let headers = headers(&request.headers).ok_or(NoAnswer::Forbidden)?;
+        let mut headers = headers(&request.headers).ok_or(NoAnswer::Forbidden)?;
+        // A template that has a trace context of its own keeps it.
+        if let (false, Some(value)) = (headers.contains_key(TRACEPARENT), trace.header()) {
+            headers.insert(TRACEPARENT, value);
+        }
         let mut sending = self.client.request(request.method, url).headers(headers);
         if !request.body.is_empty() {
             sending = sending.body(request.body);

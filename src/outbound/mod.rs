@@ -6,6 +6,8 @@ pub mod client;
 pub mod contract;
 pub mod declarative;
 pub mod guard;
+pub mod otlp;
+pub mod reach;
 pub mod webhooks;
 
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use crate::config::Secret;
 use crate::domain::adapter::{AdapterAnswer, AdapterSpec, NoAnswer, Verdict};
 use crate::domain::ids::Tenant;
 use crate::service::ports::{AdapterCall, AdapterSecrets, Adapters, DatabaseTime};
+use crate::telemetry::phase::Phase;
+use crate::telemetry::probe;
 
 /// Asks adapters over HTTP.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ impl OutboundAdapters {
             AdapterKey { tenant: call.tenant.clone(), tool: call.tool.name.clone(), fingerprint: spec.fingerprint() };
         let admission = self.guard.admit(&key, Instant::now())?;
         let started = Instant::now();
-        let result = match Box::pin(self.call(call, spec)).await {
+        let result = match probe::watched(Phase::Adapter, Box::pin(self.call(call, spec))).await {
             Ok(answer) => self.redacted(call, answer).await,
             Err(no) => Err(no),
         };

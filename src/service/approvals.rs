@@ -13,6 +13,7 @@ use crate::domain::tool::RetainArguments;
 use crate::engine::Decided;
 use crate::limits;
 use crate::store::{Position, Walk};
+use crate::telemetry::probe;
 
 /// What can be said of the arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Service {
             looked_at = looked_at.saturating_add(positions.len());
             let key = |position: &Position| EffectKey { tenant: caller.tenant.clone(), effect: position.effect };
             let keys: Vec<EffectKey> = positions.iter().map(key).collect();
-            for (position, record) in positions.iter().zip(self.engine().store().load(&keys).await?) {
+            for (position, record) in positions.iter().zip(probe::read(self.engine().store().load(&keys)).await?) {
                 if items.len() == wanted || bytes >= limits::PREVIEW_PAGE_BYTES {
                     return Ok(ApprovalPage { items, next_cursor: self.seal_position(caller, &seal, after) });
                 }
@@ -135,7 +136,7 @@ impl Service {
     }
 
     async fn preview_of(&self, key: &EffectKey) -> Result<Preview, ServiceError> {
-        let Some(sealed) = self.engine().store().retained(key).await? else { return Ok(Preview::Removed) };
+        let Some(sealed) = probe::read(self.engine().store().retained(key)).await? else { return Ok(Preview::Removed) };
         Ok(match self.sealer.arguments(key, &sealed) {
             Some(arguments) => Preview::Available(arguments),
             None => {
@@ -156,7 +157,7 @@ impl Service {
         let full = usize::try_from(step).unwrap_or(usize::MAX);
         let (mut all, mut until) = (Vec::new(), None::<Position>);
         for walk in walks {
-            let found = self.engine().store().walk(&caller.tenant, walk, after, step).await?;
+            let found = probe::read(self.engine().store().walk(&caller.tenant, walk, after, step)).await?;
             if found.len() >= full
                 && let Some(last) = found.last()
             {

@@ -21,6 +21,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::time::Timestamp;
 use crate::engine::{Decided, EngineError};
 use crate::store::Postponed;
+use crate::telemetry::probe;
 
 /// Calls under way in this process.
 #[derive(Debug, Default)]
@@ -180,7 +181,7 @@ impl Service {
             return Ok(Done::Moved);
         }
         let (service, record) = (Arc::clone(self), Arc::clone(record));
-        self.tasks.spawn(async move {
+        self.tasks.spawn(probe::carry(async move {
             let revision = record.life.revision;
             let call = AdapterCall {
                 question: Question::Verify,
@@ -193,7 +194,7 @@ impl Service {
                 place,
             };
             service.verify_by(call, &record).await;
-        });
+        }));
         Ok(Done::Moved)
     }
 

@@ -21,6 +21,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::state::State;
 use crate::limits;
 use crate::store::QueueRow;
+use crate::telemetry::probe;
 
 /// What may be resolved by hand, so what a preview can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
@@ -181,7 +182,7 @@ impl Service {
         let mut skipped = Skipped::default();
         for some in named.chunks(limits::COMMIT_CHANGES) {
             let keys: Vec<EffectKey> = some.iter().map(|name| EffectKey::of(&caller.tenant, name)).collect();
-            for found in self.engine().store().load(&keys).await? {
+            for found in probe::read(self.engine().store().load(&keys)).await? {
                 match found {
                     Err(_) => skipped.invalid_durable_state += 1,
                     Ok(None) => skipped.not_found += 1,

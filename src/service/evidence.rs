@@ -10,6 +10,7 @@ use crate::domain::record::{Life, Record, Resolution};
 use crate::limits;
 use crate::store::EvidenceRow;
 use crate::store::rows::bad_entry;
+use crate::telemetry::probe;
 
 /// Rows read by one call: each may carry a receipt of [`limits::RECEIPT_BYTES`].
 const STEP: usize = 4;
@@ -85,7 +86,7 @@ impl Service {
     }
 
     async fn newest(&self, key: &EffectKey) -> Result<Record, ServiceError> {
-        let mut found = self.engine().store().load(std::slice::from_ref(key)).await?;
+        let mut found = probe::read(self.engine().store().load(std::slice::from_ref(key))).await?;
         found.pop().transpose()?.flatten().ok_or(ServiceError::NotFound)
     }
 
@@ -111,7 +112,7 @@ impl Service {
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
         let newest = revisions.last().copied();
         for some in revisions.chunks(STEP) {
-            for row in self.engine().store().evidence(key, some).await? {
+            for row in probe::read(self.engine().store().evidence(key, some)).await? {
                 if items.len() >= wanted || bytes >= limits::EVIDENCE_PAGE_BYTES {
                     break;
                 }

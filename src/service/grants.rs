@@ -15,6 +15,7 @@ use crate::engine::grants::terms_of;
 use crate::limits;
 use crate::store::{GrantRow, GrantWritten, Position};
 use crate::support::random_id;
+use crate::telemetry::probe;
 
 /// `POST /api/grants`, checked.
 #[derive(Debug, Clone)]
@@ -87,13 +88,13 @@ impl Service {
         let digest = digest_of(caller, &request);
         let id = request.key.as_ref().map_or_else(random_id, |key| keyed_id(caller, key));
         if request.key.is_some()
-            && let Some(known) = store.grant(tenant, id).await?
+            && let Some(known) = probe::read(store.grant(tenant, id)).await?
         {
             return Ok((self.known_grant(caller, known, &digest).await?, false));
         }
         let tool = self.engine().tools().current(tenant, &request.tool).await?;
         let tool = tool.ok_or_else(|| ServiceError::invalid("/tool", "is not a registered tool of this tenant"))?;
-        let now = self.engine().store().now().await?;
+        let now = probe::read(self.engine().store().now()).await?;
         let expires_at = match request.ends {
             GrantEnd::At(at) => at,
             GrantEnd::After(seconds) => now.plus_seconds(seconds),
@@ -124,11 +125,11 @@ impl Service {
             expires_at,
             revoked: None,
         };
-        if store.add_grant(tenant, &row, limits::GRANTS_PER_TOOL).await? == GrantWritten::Applied {
+        if probe::write(store.add_grant(tenant, &row, limits::GRANTS_PER_TOOL)).await? == GrantWritten::Applied {
             return Ok((Grant { row, terms, state: GrantState::Live }, true));
         }
         // Another request under the same key was faster, or the tool has enough of them.
-        match store.grant(tenant, id).await? {
+        match probe::read(store.grant(tenant, id)).await? {
             Some(known) => Ok((self.known_grant(caller, known, &digest).await?, false)),
             None => Err(ServiceError::ToolConflict("the tool has as many live grants as it may; revoke one")),
         }
@@ -149,7 +150,7 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn grant(&self, caller: &Principal, id: Uuid) -> Result<Grant, ServiceError> {
-        let row = self.engine().store().grant(&caller.tenant, id).await?.ok_or(ServiceError::NotFound)?;
+        let row = probe::read(self.engine().store().grant(&caller.tenant, id)).await?.ok_or(ServiceError::NotFound)?;
         self.grant_of(caller, row).await
     }
 
@@ -167,7 +168,7 @@ impl Service {
             Some(cursor) => Some(self.position(caller, "grants", cursor)?),
             None => None,
         };
-        let rows = self.engine().store().grants(&caller.tenant, after, limit.saturating_add(1)).await?;
+        let rows = probe::read(self.engine().store().grants(&caller.tenant, after, limit.saturating_add(1))).await?;
         let page = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = rows.len() > page;
         let mut grants = Vec::with_capacity(rows.len());
@@ -185,7 +186,7 @@ impl Service {
     /// See [`ServiceError`].
     pub async fn revoke_grant(&self, caller: &Principal, id: Uuid) -> Result<Grant, ServiceError> {
         let at = self.engine().clock().now();
-        if !self.engine().store().revoke_grant(&caller.tenant, id, &caller.subject, at).await? {
+        if !probe::write(self.engine().store().revoke_grant(&caller.tenant, id, &caller.subject, at)).await? {
             return Err(ServiceError::NotFound);
         }
         self.grant(caller, id).await

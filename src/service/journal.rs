@@ -10,6 +10,7 @@ use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::journal::{GENESIS, entry_hash};
 use crate::domain::record::Life;
 use crate::store::{AuditRow, JournalRow, Store, StoreError};
+use crate::telemetry::probe;
 
 impl Service {
     /// A page of an effect's journal, after a revision.
@@ -33,7 +34,7 @@ impl Service {
                 .ok_or_else(super::lists::bad_cursor)?,
             None => 0,
         };
-        let mut rows = self.engine().store().journal(&key, after, limit.saturating_add(1)).await?;
+        let mut rows = probe::read(self.engine().store().journal(&key, after, limit.saturating_add(1))).await?;
         if rows.is_empty() && after == 0 {
             return Err(ServiceError::NotFound);
         }

@@ -12,6 +12,7 @@ use crate::domain::time::Timestamp;
 use crate::engine::{Decided, EngineError};
 use crate::limits;
 use crate::store::{Position, Walk};
+use crate::telemetry::probe;
 
 /// What a list of effects is filtered by (protocol §5).
 #[derive(Debug, Clone, Default)]
@@ -116,14 +117,14 @@ impl Service {
         let mut looked_at = 0;
         loop {
             let step = limits::PAGE_MAX.min(limit.saturating_add(1).max(20));
-            let positions = self.engine().store().walk(&caller.tenant, &walk, after, step).await?;
+            let positions = probe::read(self.engine().store().walk(&caller.tenant, &walk, after, step)).await?;
             let exhausted = positions.len() < usize::try_from(step).unwrap_or(usize::MAX);
             looked_at += positions.len();
             let keys: Vec<EffectKey> = positions
                 .iter()
                 .map(|position| EffectKey { tenant: caller.tenant.clone(), effect: position.effect })
                 .collect();
-            let records = self.engine().store().load(&keys).await?;
+            let records = probe::read(self.engine().store().load(&keys)).await?;
             for (position, record) in positions.iter().zip(records) {
                 if items.len() == wanted {
                     return Ok(EffectPage { items, next_cursor: self.seal_position(caller, &seal, after) });
@@ -156,7 +157,7 @@ impl Service {
         cursor: Option<&str>,
         limit: u32,
     ) -> Result<Run, ServiceError> {
-        let counts = self.engine().store().run_states(&caller.tenant, run).await?;
+        let counts = probe::read(self.engine().store().run_states(&caller.tenant, run)).await?;
         if counts.is_empty() {
             return Err(ServiceError::NotFound);
         }

@@ -11,6 +11,7 @@ pub mod effects;
 pub mod error;
 pub mod events;
 pub mod evidence;
+mod gauges;
 pub mod grants;
 pub mod inbound;
 pub mod journal;
@@ -43,6 +44,7 @@ use crate::domain::ids::Name;
 use crate::engine::Engine;
 use aliases::Keyring;
 use asking::Asks;
+use gauges::Gauges;
 use keys::DataKey;
 use ports::Adapters;
 
@@ -73,6 +75,7 @@ pub struct Service {
     bypass: bypass::Reports,
     /// Doubts are to be woken.
     doubt_wake: tokio::sync::Notify,
+    gauges: Gauges,
 }
 
 /// What the use cases are made with.
@@ -118,6 +121,7 @@ impl Service {
             events: events::Events::default(),
             outbox: outbox::Outbox::default(),
             doubt_wake: tokio::sync::Notify::new(),
+            gauges: Gauges::default(),
             sealer,
             principal,
             tasks,

@@ -5,6 +5,7 @@ use crate::auth::Principal;
 use crate::domain::ids::Name;
 use crate::domain::profile::Profile;
 use crate::store::{Adopted, Adoption, ProfileRow, SessionRow};
+use crate::telemetry::probe;
 
 /// `POST /api/sessions/{session_id}/profile`, checked.
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ impl Service {
                 declared_at: self.engine().clock().now(),
                 declared_by: caller.subject.clone(),
             };
-            self.engine().store().add_profile(&caller.tenant, &row).await?;
+            probe::write(self.engine().store().add_profile(&caller.tenant, &row)).await?;
         }
         Ok(id)
     }
@@ -44,7 +45,7 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn profile(&self, caller: &Principal, id: &Name) -> Result<ProfileRow, ServiceError> {
-        self.engine().store().profile(&caller.tenant, id).await?.ok_or(ServiceError::NotFound)
+        probe::read(self.engine().store().profile(&caller.tenant, id)).await?.ok_or(ServiceError::NotFound)
     }
 
     /// What a session is bound to.
@@ -52,7 +53,7 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn session_profile(&self, caller: &Principal, session: &Name) -> Result<SessionRow, ServiceError> {
-        self.engine().store().session(&caller.tenant, session).await?.ok_or(ServiceError::NotFound)
+        probe::read(self.engine().store().session(&caller.tenant, session)).await?.ok_or(ServiceError::NotFound)
     }
 
     /// Adopts another profile for a session that has nothing unresolved. A repeat under the same key gets
@@ -68,7 +69,7 @@ impl Service {
     ) -> Result<Adoption, ServiceError> {
         let (tenant, store) = (&caller.tenant, self.engine().store());
         // An unbound session is absent, whatever profile is named.
-        let bound = store.session(tenant, session).await?.ok_or(ServiceError::NotFound)?;
+        let bound = probe::read(store.session(tenant, session)).await?.ok_or(ServiceError::NotFound)?;
         if self.engine().sessions().profile(tenant, &request.profile).await?.is_none() {
             return Err(ServiceError::invalid("/profile_id", "is not a declared profile of this tenant"));
         }
@@ -82,9 +83,9 @@ impl Service {
             profile: request.profile,
             request: asked.to_string(),
             by: caller.subject.clone(),
-            at: store.now().await?,
+            at: probe::read(store.now()).await?,
         };
-        let adopted = store.adopt(tenant, &wish).await?;
+        let adopted = probe::write(store.adopt(tenant, &wish)).await?;
         self.engine().sessions().forget(tenant, session);
         match adopted {
             Adopted::Applied(made) => Ok(made),

@@ -15,6 +15,7 @@ use crate::domain::time::Timestamp;
 use crate::engine::EngineError;
 use crate::limits;
 use crate::store::{DoubtBound, Position, QueueRow, QueueWalk, StoreError};
+use crate::telemetry::probe;
 
 /// Records loaded by one call.
 const LOAD: usize = 256;
@@ -134,7 +135,7 @@ impl Service {
         let mut found = QueueCounts { counts: QueueReason::ALL.map(|reason| (reason, 0)).into(), is_capped: false };
         let mut seen = std::collections::HashSet::new();
         for walk in walks(horizon, None) {
-            let rows = self.engine().store().queue(tenant, &walk, None, limits::QUEUE_COUNT).await?;
+            let rows = probe::read(self.engine().store().queue(tenant, &walk, None, limits::QUEUE_COUNT)).await?;
             found.is_capped |= rows.len() == usize::try_from(limits::QUEUE_COUNT).unwrap_or(usize::MAX);
             for row in rows.iter().filter(|row| belongs(horizon, &any_reason, row)) {
                 if let (true, Some(reason)) = (seen.insert(row.position.effect), horizon.reason(row)) {
@@ -157,7 +158,7 @@ impl Service {
         let mut rows: Vec<QueueRow> = Vec::new();
         let mut next: Option<Position> = None;
         for walk in walks {
-            let found = self.engine().store().queue(tenant, walk, after, step).await?;
+            let found = probe::read(self.engine().store().queue(tenant, walk, after, step)).await?;
             if found.len() >= usize::try_from(step).unwrap_or(usize::MAX)
                 && let Some(last) = found.last()
             {
@@ -179,7 +180,7 @@ impl Service {
     ) -> Result<Vec<Option<Record>>, EngineError> {
         let key = |row: &&QueueRow| EffectKey { tenant: tenant.clone(), effect: row.position.effect };
         let keys: Vec<EffectKey> = rows.iter().map(key).collect();
-        let loaded = self.engine().store().load(&keys).await?;
+        let loaded = probe::read(self.engine().store().load(&keys)).await?;
         Ok(loaded.into_iter().map(Result::unwrap_or_default).collect())
     }
 }

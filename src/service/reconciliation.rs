@@ -27,6 +27,7 @@ use crate::domain::time::Timestamp;
 use crate::domain::tool::Tool;
 use crate::engine::{Decided, EngineError};
 use crate::limits;
+use crate::telemetry::probe;
 
 /// What the client's own durable journal says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, Serialize, utoipa::ToSchema)]
@@ -366,7 +367,7 @@ impl Service {
 
     /// Whether the journal has an admission of this very request: it would follow the revision it names.
     async fn was_admitted(&self, key: &EffectKey, source: u32, digest: &Sha256Digest) -> Result<bool, ServiceError> {
-        let rows = self.engine().store().journal(key, source, 1).await?;
+        let rows = probe::read(self.engine().store().journal(key, source, 1)).await?;
         Ok(rows.iter().any(|row| {
             events(&row.entry).iter().any(|event| {
                 text(event, "type") == Some("effect.reconciliation.started")
@@ -383,7 +384,7 @@ impl Service {
         // who waits for its end must not look before its beginning.
         let Some(running) = self.asks.begin(effect, ask.open.admitted_revision) else { return };
         let service = Arc::clone(self);
-        self.tasks.spawn(async move {
+        self.tasks.spawn(probe::carry(async move {
             let finding = service.call(&ask).await;
             let principal = &service.principal;
             if let Err(error) = service.settle_attempt(&key, principal, &ask.open, finding).await {
@@ -396,7 +397,7 @@ impl Service {
             }
             drop(running);
             service.engine().waiters().wake(effect);
-        });
+        }));
     }
 
     async fn call(&self, ask: &Ask) -> Finding {
@@ -479,7 +480,7 @@ impl Service {
 
     async fn of_journal(&self, key: &EffectKey, admitted: u32) -> Result<Option<Reconciliation>, ServiceError> {
         let Some(before) = admitted.checked_sub(1) else { return Ok(None) };
-        let rows = self.engine().store().journal(key, before, limits::PAGE_MAX).await?;
+        let rows = probe::read(self.engine().store().journal(key, before, limits::PAGE_MAX)).await?;
         Ok(super::reconciliation_history::of_rows(&rows, admitted))
     }
 }

@@ -13,6 +13,7 @@ use crate::limits;
 use crate::service::ports::AdapterSecrets as _;
 use crate::store::receipts::{SourceDeleted, SourceRow, SourceWrite};
 use crate::support::random_id;
+use crate::telemetry::probe;
 
 /// What the secrets of sources are sealed for.
 const SEAL_DOMAIN: &str = "receipt source secrets v1";
@@ -84,7 +85,7 @@ impl Service {
             return Err(ServiceError::Invalid(vec![Fault::new("", "must be at most 16384 bytes in all")]));
         }
         for _ in 0..limits::COMMIT_RETRIES {
-            let row = self.engine().store().receipt_source(&caller.tenant, name).await?;
+            let row = probe::read(self.engine().store().receipt_source(&caller.tenant, name)).await?;
             check_revision(row.as_ref(), expected_revision)?;
             if row.is_none() {
                 self.check_room(caller).await?;
@@ -109,7 +110,7 @@ impl Service {
                 changed_at: self.engine().clock().now(),
             };
             let write = SourceWrite { row: changed.clone(), by: caller.subject.clone() };
-            if self.engine().store().write_receipt_source(&write).await? {
+            if probe::write(self.engine().store().write_receipt_source(&write)).await? {
                 self.inbound.wake.notify_one();
                 return Ok(SourceChanged { source: self.source_of(changed)?, created });
             }
@@ -119,7 +120,7 @@ impl Service {
 
     async fn check_room(&self, caller: &Principal) -> Result<(), ServiceError> {
         let most = u32::try_from(limits::RECEIPT_SOURCES).unwrap_or(u32::MAX);
-        let known = self.engine().store().receipt_sources(&caller.tenant, None, most).await?;
+        let known = probe::read(self.engine().store().receipt_sources(&caller.tenant, None, most)).await?;
         if known.len() >= limits::RECEIPT_SOURCES {
             return Err(ServiceError::ToolConflict("this tenant has 100 receipt sources already"));
         }
@@ -196,7 +197,7 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn source(&self, caller: &Principal, name: &Name) -> Result<Source, ServiceError> {
-        let row = self.engine().store().receipt_source(&caller.tenant, name).await?;
+        let row = probe::read(self.engine().store().receipt_source(&caller.tenant, name)).await?;
         self.source_of(row.ok_or(ServiceError::NotFound)?)
     }
 
@@ -219,7 +220,8 @@ impl Service {
             None => None,
         };
         let store = self.engine().store();
-        let mut rows = store.receipt_sources(&caller.tenant, after.as_ref(), limit.saturating_add(1)).await?;
+        let mut rows =
+            probe::read(store.receipt_sources(&caller.tenant, after.as_ref(), limit.saturating_add(1))).await?;
         let page = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = rows.len() > page;
         rows.truncate(page);
@@ -240,9 +242,9 @@ impl Service {
     ) -> Result<(), ServiceError> {
         for _ in 0..limits::COMMIT_RETRIES {
             let store = self.engine().store();
-            let row = store.receipt_source(&caller.tenant, name).await?.ok_or(ServiceError::NotFound)?;
+            let row = probe::read(store.receipt_source(&caller.tenant, name)).await?.ok_or(ServiceError::NotFound)?;
             check_revision(Some(&row), expected_revision)?;
-            match store.delete_receipt_source(&caller.tenant, name, row.revision).await? {
+            match probe::write(store.delete_receipt_source(&caller.tenant, name, row.revision)).await? {
                 SourceDeleted::Applied => return Ok(()),
                 SourceDeleted::InUse => {
                     let reason = "deliveries of this source wait in quarantine: attach or discard them first";

@@ -13,6 +13,7 @@ use crate::domain::tool::{Tool, ToolSpec};
 use crate::engine::tools::tool_of;
 use crate::limits;
 use crate::store::{ToolRow, ToolWrite, ToolWritten};
+use crate::telemetry::probe;
 
 /// A tool after a change, and whether it is new.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Service {
             return Err(ServiceError::Invalid(vec![Fault::new("", "must be at most 131072 bytes in all")]));
         }
         for _ in 0..limits::COMMIT_RETRIES {
-            let row = self.engine().store().tool(&caller.tenant, name).await?;
+            let row = probe::read(self.engine().store().tool(&caller.tenant, name)).await?;
             check_revision(row.as_ref(), expected_revision)?;
             let known = row.as_ref().filter(|row| !row.deleted);
             // After the row: what changes in between changes its stamp, and this write is lost.
@@ -112,7 +113,8 @@ impl Service {
             }
             None => None,
         };
-        let rows = self.engine().store().tools(&caller.tenant, after.as_ref(), limit.saturating_add(1)).await?;
+        let rows =
+            probe::read(self.engine().store().tools(&caller.tenant, after.as_ref(), limit.saturating_add(1))).await?;
         let page = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = rows.len() > page;
         let mut tools = Vec::with_capacity(rows.len());
@@ -169,7 +171,7 @@ impl Service {
     }
 
     async fn live_tool(&self, caller: &Principal, name: &Name) -> Result<ToolRow, ServiceError> {
-        let row = self.engine().store().tool(&caller.tenant, name).await?;
+        let row = probe::read(self.engine().store().tool(&caller.tenant, name)).await?;
         row.filter(|row| !row.deleted).ok_or(ServiceError::NotFound)
     }
 
@@ -207,21 +209,20 @@ impl Service {
         let ToolChange { revision, spec, paused, deleted, wakes_doubts, secret } = change;
         let store = self.engine().store();
         let at = self.engine().clock().now();
-        let written = store
-            .write_tool(&ToolWrite {
-                tenant: caller.tenant.clone(),
-                name: name.clone(),
-                expected_stamp: found.as_ref().map(|row| row.stamp),
-                revision,
-                spec: spec.clone(),
-                paused,
-                deleted,
-                wakes_doubts,
-                secret,
-                by: caller.subject.clone(),
-                at,
-            })
-            .await?;
+        let write = ToolWrite {
+            tenant: caller.tenant.clone(),
+            name: name.clone(),
+            expected_stamp: found.as_ref().map(|row| row.stamp),
+            revision,
+            spec: spec.clone(),
+            paused,
+            deleted,
+            wakes_doubts,
+            secret,
+            by: caller.subject.clone(),
+            at,
+        };
+        let written = probe::write(store.write_tool(&write)).await?;
         self.engine().tools().forget(&caller.tenant, name);
         if wakes_doubts && written == ToolWritten::Applied {
             self.doubt_wake.notify_one();

@@ -36,7 +36,10 @@ impl Service {
         let mut stuck = HashSet::new();
         loop {
             let pause = match self.sweep(&mut stuck).await {
-                Ok(pause) => pause,
+                Ok(pause) => {
+                    self.gauges.swept();
+                    pause
+                }
                 Err(error) => {
                     tracing::warn!(error = %error, "the sweep failed and is tried again");
                     SWEEP_MAX
@@ -55,6 +58,27 @@ impl Service {
     async fn sweep(self: &Arc<Self>, stuck: &mut HashSet<Uuid>) -> Result<Duration, StoreError> {
         let store = self.engine().store();
         metrics::counter!("actonce_sweeps_total").increment(1);
+        let (mut next, mut now) = store.next_due().await?;
+        // Mostly nothing is due, and that was all to be asked.
+        if next.is_some_and(|next| next <= now) {
+            self.pass_due(stuck).await?;
+            (next, now) = store.next_due().await?;
+        }
+        let planned = now.plus_micros(i64::try_from(SWEEP_MAX.as_micros()).unwrap_or(i64::MAX));
+        if !stuck.is_empty() {
+            // What is due and stuck would name the past; others are looked for soon enough.
+            self.engine().wakes().sweep_planned(planned);
+            return Ok(SWEEP_STUCK_PAUSE);
+        }
+        let at = next.map_or(planned, |next| next.min(planned));
+        self.engine().wakes().sweep_planned(at);
+        let micros = u64::try_from(at.since(now)).unwrap_or(0);
+        Ok(Duration::from_micros(micros).max(SWEEP_MIN))
+    }
+
+    /// Settles what is due, page by page.
+    async fn pass_due(self: &Arc<Self>, stuck: &mut HashSet<Uuid>) -> Result<(), StoreError> {
+        let store = self.engine().store();
         let mut tried = HashSet::new();
         loop {
             let hidden = u32::try_from(stuck.len()).unwrap_or(SWEEP_STUCK);
@@ -79,20 +103,9 @@ impl Service {
                 store.postpone(&postponed).await?;
             }
             if !full || fresh.is_empty() {
-                break;
+                return Ok(());
             }
         }
-        let (next, now) = store.next_due().await?;
-        let planned = now.plus_micros(i64::try_from(SWEEP_MAX.as_micros()).unwrap_or(i64::MAX));
-        if !stuck.is_empty() {
-            // What is due and stuck would name the past; others are looked for soon enough.
-            self.engine().wakes().sweep_planned(planned);
-            return Ok(SWEEP_STUCK_PAUSE);
-        }
-        let at = next.map_or(planned, |next| next.min(planned));
-        self.engine().wakes().sweep_planned(at);
-        let micros = u64::try_from(at.since(now)).unwrap_or(0);
-        Ok(Duration::from_micros(micros).max(SWEEP_MIN))
     }
 
     /// Keeps the idea of database time fresh, until stopped.

@@ -27,6 +27,19 @@ impl ChangeSet {
             Self::Renew(renewal) => &renewal.key,
         }
     }
+
+    /// How many bytes of documents it brings along.
+    #[must_use]
+    pub fn bound_bytes(&self) -> usize {
+        match self {
+            Self::Revise(row) => {
+                let given = [row.intent.as_ref().map(|intent| &intent.text), row.receipt.as_ref(), row.result.as_ref()];
+                let given: usize = given.into_iter().flatten().map(|text| text.len()).sum();
+                given.saturating_add(row.life.len()).saturating_add(row.entry.len())
+            }
+            Self::Renew(_) => 0,
+        }
+    }
 }
 
 /// The columns that only revision 1 has.

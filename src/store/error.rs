@@ -11,8 +11,8 @@ pub enum StoreError {
     #[error("the store is unavailable: {0}")]
     Unavailable(#[source] sqlx::Error),
     /// The database refused one of the writes. Nothing was written.
-    #[error("the store refused a write: {0}")]
-    Rejected(#[source] sqlx::Error),
+    #[error("the store refused a write: {}", brief(.0))]
+    Rejected(sqlx::Error),
     /// A stored row can't be read back.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
@@ -34,6 +34,13 @@ pub struct Corruption {
     pub column: &'static str,
     /// The key, without tenant.
     pub key: String,
+}
+
+/// What a log may say of a refused write: a database quotes values in its own text.
+fn brief(error: &sqlx::Error) -> String {
+    let Some(database) = error.as_database_error() else { return "not by the database".to_owned() };
+    let code = database.code().unwrap_or_default();
+    database.constraint().map_or_else(|| format!("code {code}"), |name| format!("code {code}, constraint {name}"))
 }
 
 impl From<sqlx::Error> for StoreError {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use sqlx::migrate::{AppliedMigration, Migrate, MigrateError, Migration, MigrationType, Migrator};
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection as _, SqlSafeStr as _};
 
@@ -112,6 +112,41 @@ pub async fn check_postgres(pool: &PgPool) -> Result<()> {
         Vec::new()
     };
     complete(&found, POSTGRES)
+}
+
+/// Where a database's schema is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Nothing was applied yet.
+    Empty,
+    /// This is the newest that was applied; the next start goes on.
+    Behind(i64),
+    /// [`LATEST`].
+    Current,
+}
+
+/// Where a SQLite database's schema is. Writes nothing.
+///
+/// # Errors
+/// [`StoreError::Schema`] where it is not one of this program.
+pub async fn sqlite_level(connection: &mut SqliteConnection) -> Result<Level> {
+    let has_table: bool = sqlx::query_scalar(SQLITE_HAS_TABLE).fetch_one(&mut *connection).await?;
+    if has_table { level(&applied(connection).await?, SQLITE) } else { Ok(Level::Empty) }
+}
+
+/// Where a Postgres database's schema is. Writes nothing.
+///
+/// # Errors
+/// As for [`sqlite_level`].
+pub async fn postgres_level(connection: &mut PgConnection) -> Result<Level> {
+    let has_table: bool = sqlx::query_scalar(POSTGRES_HAS_TABLE).fetch_one(&mut *connection).await?;
+    if has_table { level(&applied(connection).await?, POSTGRES) } else { Ok(Level::Empty) }
+}
+
+fn level(applied: &[AppliedMigration], scripts: &[Script]) -> Result<Level> {
+    compare(applied, scripts)?;
+    let Some(newest) = applied.iter().map(|found| found.version).max() else { return Ok(Level::Empty) };
+    Ok(if complete(applied, scripts).is_ok() { Level::Current } else { Level::Behind(newest) })
 }
 
 fn migrator(scripts: &[Script]) -> Migrator {

@@ -13,9 +13,11 @@ pub mod doubts;
 pub mod elapsed;
 pub mod error;
 pub mod feed;
+pub mod inspect;
 pub mod migrate;
 pub mod open;
 pub mod operators;
+pub mod pools;
 pub mod postgres;
 pub mod profiles;
 pub mod receipts;
@@ -41,6 +43,7 @@ pub use checkpoints::CheckpointStore;
 pub use error::{Corruption, StoreError};
 pub use feed::{FeedContent, FeedMark, FeedPage, FeedRow, FeedStore};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
+pub use pools::{PoolStore, PoolUse};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
@@ -208,6 +211,7 @@ pub trait Store:
     + SubscriptionStore
     + CheckpointStore
     + BypassStore
+    + PoolStore
     + Send
     + Sync
     + std::fmt::Debug
@@ -223,6 +227,11 @@ pub trait Store:
     /// batch was written, or that the connection broke and nobody knows. At most one change per
     /// effect and batch.
     async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>>;
+
+    /// How many commits may be under way at once; more would wait for each other.
+    fn commits_at_once(&self) -> usize {
+        1
+    }
 
     /// Loads records, one answer per key in order. A row that can't be read back is that key's
     /// answer alone.

@@ -119,6 +119,7 @@ fn arrows_run_from_the_edge_to_the_store() {
     never_in("outbound", &["http", "store", "app", "cli"]);
     never_in("auth", &["http", "engine", "service", "store", "app", "cli", "config"]);
     never_in("config", &["http", "engine", "service", "store", "app", "cli"]);
+    never_in("telemetry", &["http", "engine", "service", "store", "auth", "app", "cli", "config", "outbound"]);
 }
 
 #[test]

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod config;
+mod doctor;
+mod documents;
 mod elapsed;
 mod events;
 mod http;
@@ -17,3 +20,4 @@ mod scenarios;
 mod smoke;
 mod store;
 mod support;
+mod telemetry;

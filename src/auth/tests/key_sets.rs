@@ -179,25 +179,88 @@ async fn many_callers_with_a_new_key_share_one_read() {
     assert_eq!(issuer.asked(), 2);
 }
 
+/// No keys were ever had: nobody knows whether a token is good, so it is not called bad.
 #[tokio::test]
-async fn the_start_needs_the_key_set_only_where_there_is_no_other_key() {
+async fn an_issuer_that_is_down_at_start_is_waited_for() {
     let mut issuer = Issuer::start(&json!({})).await;
-    let settings = issuer.settings(NEVER, SOON);
-    assert!(matches!(Authenticator::start(settings.clone()).await, Err(StartError::KeySet(KeySetError::NotAKeySet))));
-    issuer.answers(404, &json!({}));
-    assert!(matches!(Authenticator::start(settings.clone()).await, Err(StartError::KeySet(KeySetError::Status(_)))));
-    issuer.tasks.shutdown().await;
-    assert!(matches!(Authenticator::start(settings.clone()).await, Err(StartError::KeySet(KeySetError::Request(_)))));
-    let key = hmac(Some("own"));
-    let verifier = Authenticator::start(Settings { keys: vec![key.clone()], ..settings }).await.unwrap();
+    let key = ed25519("a");
+    let nameless = token(&hmac(None));
+    for status in [200, 404] {
+        issuer.answers(status, &json!({}));
+        let verifier = Authenticator::start(issuer.settings(SOON, SOON)).await.unwrap();
+        assert!(!verifier.has_keys());
+        for token in [&token(&key), &nameless] {
+            assert_eq!(verifier.authenticate_at(token, NOW).await, Err(AuthError::KeysUnavailable), "{status}");
+        }
+        assert_eq!(verifier.authenticate_at("x", NOW).await, Err(AuthError::Malformed));
+    }
+    let verifier = Authenticator::start(issuer.settings(NEVER, SOON)).await.unwrap();
+    let _tasks = looped(&verifier);
+    issuer.answers(200, &set(&[&key]));
+    // The long pause is for keys that are there; while there are none, the short one holds.
+    until(async || verifier.has_keys()).await;
     assert!(verifier.authenticate_at(&token(&key), NOW).await.is_ok());
+    assert_eq!(verifier.authenticate_at(&token(&p256("b")), NOW).await, Err(AuthError::UnknownKey));
+    let settings = issuer.settings(NEVER, SOON);
+    issuer.tasks.shutdown().await;
+    let own = hmac(Some("own"));
+    let verifier = Authenticator::start(Settings { keys: vec![own.clone()], ..settings }).await.unwrap();
+    assert!(verifier.authenticate_at(&token(&own), NOW).await.is_ok());
+    assert_eq!(verifier.authenticate_at(&token(&key), NOW).await, Err(AuthError::KeysUnavailable));
+}
+
+#[tokio::test]
+async fn a_file_that_can_not_be_read_ends_the_start_where_there_is_no_other_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("jwks.json");
+    let key_set = Some(KeySetSettings::new(KeySetSource::File(path.clone())));
+    let start = || Authenticator::start(Settings { key_set: key_set.clone(), ..settings(vec![]) });
+    assert!(matches!(start().await, Err(StartError::KeySet(KeySetError::File(_)))));
+    std::fs::write(&path, "{}").unwrap();
+    assert!(matches!(start().await, Err(StartError::KeySet(KeySetError::NotAKeySet))));
+    let own = Settings { key_set: key_set.clone(), ..settings(vec![hmac(Some("own"))]) };
+    assert!(Authenticator::start(own).await.is_ok());
+}
+
+/// After a rotation the issuer still publishes the old key: its tokens hold until they end, and no longer.
+#[tokio::test]
+async fn tokens_of_the_old_key_hold_until_they_end() {
+    let (old, new) = (ed25519("old"), p256("new"));
+    let issuer = Issuer::start(&set(&[&old])).await;
+    let verifier = Authenticator::start(issuer.settings(SOON, SOON)).await.unwrap();
+    let _tasks = looped(&verifier);
+    let before = token(&old);
+    assert!(verifier.authenticate_at(&before, NOW).await.is_ok());
+    issuer.answers(200, &set(&[&new, &old]));
+    until(async || verifier.authenticate_at(&token(&new), NOW).await.is_ok()).await;
+    let end = NOW + grant().expires_in_seconds + rules().leeway_seconds;
+    assert!(verifier.authenticate_at(&before, end).await.is_ok(), "its last second");
+    assert_eq!(verifier.authenticate_at(&before, end + 1).await, Err(AuthError::Expired));
+}
+
+/// However many tokens of unknown keys come, the issuer is asked at most once in the shortest time.
+#[tokio::test]
+async fn strangers_cause_one_read_per_shortest_time() {
+    let issuer = Issuer::start(&set(&[&ed25519("a")])).await;
+    let pause = Duration::from_millis(300);
+    let verifier = Authenticator::start(issuer.settings(NEVER, pause)).await.unwrap();
+    let _tasks = looped(&verifier);
+    let begun = std::time::Instant::now();
+    for attempt in 0..400 {
+        let stranger = token(&ed25519(&format!("stranger-{attempt}")));
+        assert_eq!(verifier.authenticate_at(&stranger, NOW).await, Err(AuthError::UnknownKey));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let most = 2 + usize::try_from(begun.elapsed().as_millis() / pause.as_millis()).unwrap();
+    assert!((2..=most).contains(&issuer.asked()), "{} of {most}", issuer.asked());
 }
 
 #[tokio::test]
 async fn a_huge_answer_is_cut_off() {
     let issuer = Issuer::start(&json!({"keys": [], "padding": "x".repeat(limits::KEY_SET_BYTES)})).await;
-    let started = Authenticator::start(issuer.settings(NEVER, NEVER)).await;
-    assert!(matches!(started, Err(StartError::KeySet(KeySetError::TooLarge))));
+    let settings = issuer.settings(NEVER, NEVER).key_set.unwrap();
+    assert!(matches!(probe_key_set(&settings).await, Err(KeySetError::TooLarge)));
+    assert!(!Authenticator::start(issuer.settings(NEVER, NEVER)).await.unwrap().has_keys());
 }
 
 #[tokio::test]

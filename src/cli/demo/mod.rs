@@ -28,6 +28,7 @@ use self::failure::Failure;
 use self::server::Server;
 use super::fail;
 use super::serve::signal;
+use crate::config::Secret;
 
 /// `actonce demo`.
 #[derive(Debug, Args)]
@@ -39,7 +40,7 @@ pub(super) struct DemoArgs {
     /// Play on this database instead of one that is thrown away. The schema is brought up to date, and what is
     /// played stays there under a tenant of its own. Never taken from the environment
     #[arg(long, value_name = "URL")]
-    database_url: Option<String>,
+    database_url: Option<Secret<String>>,
 }
 
 /// Exit 0 when the contract held, 1 when it did not, 2 when that could not be found out.
@@ -56,7 +57,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
 async fn demonstrate(args: &DemoArgs) -> Result<(), Failure> {
     let calls = args.calls.as_ref().map(|path| Calls::read(path).map(|calls| (path, calls))).transpose()?;
     let server = tokio::select! {
-        server = Server::start(args.database_url.as_deref()) => server?,
+        server = Server::start(args.database_url.as_ref().map(|url| url.expose().as_str())) => server?,
         () = signal() => return Err(Failure::Interrupted),
     };
     let played = tokio::select! {

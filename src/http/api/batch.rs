@@ -56,6 +56,11 @@ pub struct BatchAnswer<'a> {
     items: Vec<BatchItem<'a>>,
 }
 
+/// A batch costs as many requests as it has items; one was paid with the token.
+fn admit(state: &AppState, caller: &Caller, items: usize) -> Result<(), Problem> {
+    state.rates.admit(&caller.0, items.saturating_sub(1))
+}
+
 fn answer(results: &[Result<Decided, Problem>]) -> Response {
     let items: Vec<String> = results
         .iter()
@@ -94,6 +99,7 @@ pub async fn record_intents(
     Batch(items): Batch,
 ) -> Result<Response, Problem> {
     let principal = caller.require(Scope::EffectsWrite)?;
+    admit(&state, &caller, items.len())?;
     let results = join_all(items.iter().map(|item| record_one(&state, principal, item))).await;
     Ok(answer(&results))
 }
@@ -124,6 +130,7 @@ pub async fn report_outcomes(
     Batch(items): Batch,
 ) -> Result<Response, Problem> {
     let principal = caller.require(Scope::EffectsWrite)?;
+    admit(&state, &caller, items.len())?;
     let results = join_all(items.iter().map(|item| report_one(&state, principal, item))).await;
     Ok(answer(&results))
 }

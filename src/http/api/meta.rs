@@ -28,8 +28,8 @@ pub async fn livez() -> Response {
     text("ok\n", "text/plain; charset=utf-8")
 }
 
-/// The service can answer: it has looked at incomplete work (for a bounded time), it is not stopping, and
-/// the store answers.
+/// The service can answer: it has looked at incomplete work (for a bounded time), it is not stopping, it has
+/// keys to verify tokens with, and the store answers.
 #[utoipa::path(get, path = "/readyz", tag = "service", operation_id = "readyz", security(()),
     responses(
         (status = 200, description = "Requests can be answered", body = String, content_type = "text/plain"),
@@ -42,6 +42,9 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
     }
     if state.starting.load(Ordering::Acquire) {
         return not_ready(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.");
+    }
+    if !state.auth.has_keys() {
+        return not_ready(ProblemType::StoreUnavailable, "The keys that verify tokens were never had yet.");
     }
     match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {
         Ok(Ok(_)) => {
@@ -56,29 +59,10 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
 
 /// Metrics in Prometheus text form. No label carries a tenant or an id of one.
 #[utoipa::path(get, path = "/metrics", tag = "service", operation_id = "metrics", security(()),
-    responses(
-        (status = 200, description = "Metrics", body = String, content_type = "text/plain"),
-        (status = 503, response = crate::http::openapi::Problem503),
-    ))]
-pub async fn metrics(State(state): State<AppState>) -> Result<Response, Problem> {
-    let engine = state.service.engine();
-    let now = engine.clock().now();
-    let states = engine.store().open_states().await.map_err(crate::service::ServiceError::from)?;
-    for state in crate::domain::state::State::ALL.into_iter().filter(|state| !state.is_terminal()) {
-        let found = states.iter().find(|(found, _, _)| *found == state);
-        let count = found.map_or(0, |(_, count, _)| u32::try_from(*count).unwrap_or(u32::MAX));
-        let age = found.map_or(0.0, |(_, _, oldest)| {
-            Duration::from_micros(u64::try_from(now.since(*oldest)).unwrap_or(0)).as_secs_f64()
-        });
-        metrics::gauge!("actonce_effects_open", "state" => state.as_str()).set(f64::from(count));
-        metrics::gauge!("effects_unresolved_age_seconds", "state" => state.as_str()).set(age);
-    }
-    let waiters = u32::try_from(engine.waiters().count()).unwrap_or(u32::MAX);
-    metrics::gauge!("actonce_waiters").set(f64::from(waiters));
-    let listeners = u32::try_from(state.service.event_listeners()).unwrap_or(u32::MAX);
-    metrics::gauge!("actonce_event_listeners").set(f64::from(listeners));
-    metrics::gauge!("actonce_outbox_age_seconds").set(state.service.outbox_age_seconds().await?);
-    Ok(text(state.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"))
+    responses((status = 200, description = "Metrics", body = String, content_type = "text/plain")))]
+pub async fn metrics(State(state): State<AppState>) -> Response {
+    state.service.refresh_gauges().await;
+    text(state.metrics.render(), "text/plain; version=0.0.4; charset=utf-8")
 }
 
 /// This document.

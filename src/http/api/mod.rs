@@ -23,4 +23,5 @@ pub mod recovery;
 pub mod resolutions;
 pub mod sources;
 pub mod subscriptions;
+pub mod timing;
 pub mod tools;

@@ -12,6 +12,8 @@ use crate::domain::state::{Directive, EffectClass, State};
 use crate::domain::time::Timestamp;
 use crate::engine::Decided;
 use crate::service::keys::marker;
+use crate::telemetry::phase::Phase;
+use crate::telemetry::{meters, probe};
 
 /// One permitted attempt to act.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -272,9 +274,9 @@ pub fn body(decided: &Decided) -> String {
 /// An effect as a response, with its `ETag`.
 #[must_use]
 pub fn respond(decided: &Decided, status: StatusCode) -> Response {
-    let mut response = json_response(body(decided), status);
+    let mut response = probe::timed(Phase::Response, || json_response(body(decided), status));
     response.headers_mut().insert(header::ETAG, etag(decided.record.life.revision));
-    metrics::counter!("actonce_directives_total", "directive" => decided.directive().as_str()).increment(1);
+    meters::directed(decided.directive());
     response
 }
 
@@ -296,7 +298,7 @@ pub fn json_response(body: String, status: StatusCode) -> Response {
 /// A document as a response.
 #[must_use]
 pub fn document(document: &impl Serialize, status: StatusCode) -> Response {
-    json_response(serde_json::to_string(document).unwrap_or_default(), status)
+    probe::timed(Phase::Response, || json_response(serde_json::to_string(document).unwrap_or_default(), status))
 }
 
 /// A document of a revision as a response, with its `ETag`.

@@ -13,6 +13,7 @@ pub mod reconciliation;
 pub mod recovery;
 pub mod resolution;
 pub mod subscription;
+pub mod timing;
 pub mod tool;
 
 use serde::Deserialize;

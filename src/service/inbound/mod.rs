@@ -23,6 +23,7 @@ use crate::domain::ids::{Name, prefix};
 use crate::domain::time::Timestamp;
 use crate::limits;
 use crate::store::receipts::{QuarantineRow, QuarantineStatus, Quarantined};
+use crate::telemetry::probe;
 use apply::Applied;
 use signature::{Checked, Headers};
 
@@ -120,7 +121,7 @@ impl Service {
     /// See [`ServiceError`].
     pub async fn deliver(&self, address: &str, delivery: &Delivery) -> Result<Disposition, ServiceError> {
         let id = id_of(address).ok_or_else(|| refused("address"))?;
-        let row = self.engine().store().receipt_source_at(id).await?.ok_or_else(|| refused("address"))?;
+        let row = probe::read(self.engine().store().receipt_source_at(id)).await?.ok_or_else(|| refused("address"))?;
         let source = self.source_of(row)?;
         let checked = self.check_signature(&source, delivery)?.ok_or_else(|| refused("signature"))?;
         self.take(&source, checked.delivery_id.as_deref(), "signature", delivery).await
@@ -138,10 +139,10 @@ impl Service {
         delivery: &Delivery,
     ) -> Result<Disposition, ServiceError> {
         let store = self.engine().store();
-        let row = match store.receipt_source(&caller.tenant, name).await? {
+        let row = match probe::read(store.receipt_source(&caller.tenant, name)).await? {
             Some(row) => Some(row),
             None => match id_of(name.as_str()) {
-                Some(id) => store.receipt_source_at(id).await?.filter(|row| row.tenant == caller.tenant),
+                Some(id) => probe::read(store.receipt_source_at(id)).await?.filter(|row| row.tenant == caller.tenant),
                 None => None,
             },
         };
@@ -197,7 +198,7 @@ impl Service {
             Reading::Faulty(reason) => return self.hold(came, reason, None).await,
             Reading::Told(told) => told,
         };
-        let earlier = self.engine().store().quarantined(tenant, id).await?;
+        let earlier = probe::read(self.engine().store().quarantined(tenant, id)).await?;
         if earlier.as_ref().is_some_and(|row| row.status != QuarantineStatus::Waiting) {
             // A person decided about it.
             return Ok(Disposition::Known);
@@ -213,7 +214,7 @@ impl Service {
         match self.apply_look(&came.principal, look, None).await? {
             Applied::Done(disposition) => {
                 if put_down || earlier.is_some() {
-                    self.engine().store().quarantine_applied(tenant, id).await?;
+                    probe::write(self.engine().store().quarantine_applied(tenant, id)).await?;
                 }
                 Ok(disposition)
             }
@@ -255,7 +256,7 @@ impl Service {
             expires_at: came.received_at.plus_seconds(limits::QUARANTINE_DAYS.saturating_mul(24 * 3600)),
             decision: None,
         };
-        match self.engine().store().quarantine(&row, limits::QUARANTINE_ROWS).await? {
+        match probe::write(self.engine().store().quarantine(&row, limits::QUARANTINE_ROWS)).await? {
             Quarantined::Stored => {
                 self.inbound.wake.notify_one();
                 metrics::counter!("actonce_quarantined_total", "reason" => reason).increment(1);

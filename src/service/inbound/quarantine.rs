@@ -15,6 +15,7 @@ use crate::domain::time::Timestamp;
 use crate::limits;
 use crate::service::{Service, ServiceError};
 use crate::store::receipts::{QuarantineRow, QuarantineStatus};
+use crate::telemetry::probe;
 
 /// What a person decided about a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -98,7 +99,8 @@ impl Service {
             None => None,
         };
         let store = self.engine().store();
-        let mut rows = store.quarantine_list(&caller.tenant, status, after, limit.saturating_add(1)).await?;
+        let mut rows =
+            probe::read(store.quarantine_list(&caller.tenant, status, after, limit.saturating_add(1))).await?;
         let page = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = rows.len() > page;
         rows.truncate(page);
@@ -114,7 +116,7 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn quarantine_item(&self, caller: &Principal, id: Uuid) -> Result<QuarantineItem, ServiceError> {
-        let row = self.engine().store().quarantined(&caller.tenant, id).await?;
+        let row = probe::read(self.engine().store().quarantined(&caller.tenant, id)).await?;
         item(row.ok_or(ServiceError::NotFound)?)
     }
 
@@ -207,7 +209,7 @@ impl Service {
         decision: &QuarantineDecision,
     ) -> Result<(), ServiceError> {
         let text = serde_json::to_string(decision).map_err(|_| ServiceError::Internal("a decision"))?;
-        self.engine().store().quarantine_decide(row, status, &text, limits::QUARANTINE_DECIDED).await?;
+        probe::write(self.engine().store().quarantine_decide(row, status, &text, limits::QUARANTINE_DECIDED)).await?;
         Ok(())
     }
 }

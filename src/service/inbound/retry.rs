@@ -76,6 +76,15 @@ impl Service {
 
     async fn retry_due(&self, stop: &CancellationToken) -> Result<Duration, ServiceError> {
         let store = self.engine().store();
+        let pause = |next: Option<Timestamp>, now: Timestamp| {
+            let left =
+                next.map_or(PAUSE_MAX, |next| Duration::from_micros(u64::try_from(next.since(now)).unwrap_or(0)));
+            left.clamp(PAUSE_MIN, PAUSE_MAX)
+        };
+        let (next, now) = store.quarantine_next().await?;
+        if next.is_none_or(|next| next > now) {
+            return Ok(pause(next, now));
+        }
         for row in store.quarantine_due(PAGE).await? {
             if stop.is_cancelled() {
                 break;
@@ -86,8 +95,7 @@ impl Service {
             }
         }
         let (next, now) = store.quarantine_next().await?;
-        let left = next.map_or(PAUSE_MAX, |next| Duration::from_micros(u64::try_from(next.since(now)).unwrap_or(0)));
-        Ok(left.clamp(PAUSE_MIN, PAUSE_MAX))
+        Ok(pause(next, now))
     }
 
     async fn retry(&self, row: &QuarantineRow) -> Result<(), ServiceError> {

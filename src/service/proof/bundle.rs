@@ -21,6 +21,7 @@ use crate::limits;
 use crate::service::{Service, ServiceError};
 use crate::store::JournalRow;
 use crate::store::checkpoints::LEAF_BYTES;
+use crate::telemetry::probe;
 
 /// The `typ` of evidence.
 pub const TYP: &str = "actonce-evidence";
@@ -270,7 +271,7 @@ impl Service {
     /// See [`ServiceError`]; a conflict where no key is configured.
     pub async fn effect_evidence(&self, caller: &Principal, operation_id: &Name) -> Result<Signed, ServiceError> {
         let key = EffectKey::of(&caller.tenant, operation_id);
-        let mut found = self.engine().store().load(std::slice::from_ref(&key)).await?;
+        let mut found = probe::read(self.engine().store().load(std::slice::from_ref(&key))).await?;
         let record = found.pop().transpose()?.flatten().ok_or(ServiceError::NotFound)?;
         let signer = self.signer().ok_or(ServiceError::Conflict(
             "no evidence key is configured (`ACTONCE_EVIDENCE_KEY_FILE`), so nothing is signed",
@@ -282,7 +283,7 @@ impl Service {
         let bundle = Bundle {
             format: FORMAT,
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
-            made_at: self.engine().store().now().await?,
+            made_at: probe::read(self.engine().store().now()).await?,
             tenant: key.tenant.as_str().to_owned(),
             operation_id: operation_id.as_str().to_owned(),
             effect_id: key.effect,
@@ -308,7 +309,7 @@ impl Service {
     async fn whole_journal(&self, record: &Record) -> Result<Vec<JournalRow>, ServiceError> {
         let (mut journal, mut bytes, mut after): (Vec<JournalRow>, usize, u32) = (Vec::new(), 0, 0);
         while after < record.life.revision {
-            let rows = self.engine().store().journal(&record.key, after, PAGE).await?;
+            let rows = probe::read(self.engine().store().journal(&record.key, after, PAGE)).await?;
             let Some(last) = rows.last() else { break };
             after = last.revision;
             for row in rows.into_iter().filter(|row| row.revision <= record.life.revision) {
@@ -338,7 +339,7 @@ impl Service {
             let wanted = leaf(record.key.effect, row.revision, &hash);
             let at = entry_time(row).unwrap_or(record.intent.created_at);
             let from = at.plus_micros(CLOCKS_SECONDS.saturating_mul(-1_000_000));
-            let found = self.engine().store().checkpoint_of(&record.key.tenant, from, &wanted).await?;
+            let found = probe::read(self.engine().store().checkpoint_of(&record.key.tenant, from, &wanted)).await?;
             let Some(found) = found.filter(|found| Checkpoint::read(&found.jws).is_some()) else { continue };
             let leaves: Vec<&[u8]> = found.leaves.chunks(LEAF_BYTES).collect();
             let Some(index) = leaves.iter().position(|leaf| *leaf == wanted) else { continue };

@@ -23,6 +23,7 @@ use crate::engine::EngineError;
 use crate::limits;
 use crate::store::recovery::{ExecutionRow, ItemClaim};
 use crate::support::random_id;
+use crate::telemetry::probe;
 
 /// `POST /api/recovery/executions`, checked in form.
 #[derive(Debug, Clone)]
@@ -109,7 +110,7 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn execution(&self, caller: &Principal, execution_id: &Name) -> Result<Execution, ServiceError> {
-        let row = self.engine().store().execution(&caller.tenant, execution_id).await?;
+        let row = probe::read(self.engine().store().execution(&caller.tenant, execution_id)).await?;
         let row = row.ok_or(ServiceError::NotFound)?;
         let receipts = self.receipts(caller, &row).await?;
         Ok(answer(row, receipts, Vec::new(), true))
@@ -134,12 +135,12 @@ impl Service {
             decisions,
             items: u32::try_from(request.decisions.len()).unwrap_or(u32::MAX),
             begun_by: caller.subject.as_str().to_owned(),
-            begun_at: self.engine().store().now().await?,
+            begun_at: probe::read(self.engine().store().now()).await?,
         };
         let store = self.engine().store();
-        let found = match store.execution(&caller.tenant, &row.execution_id).await? {
+        let found = match probe::read(store.execution(&caller.tenant, &row.execution_id)).await? {
             Some(found) => found,
-            None => store.begin_execution(&caller.tenant, &row).await?,
+            None => probe::write(store.begin_execution(&caller.tenant, &row)).await?,
         };
         if found.digest != row.digest {
             return Err(ServiceError::Conflict("this execution id stands for another plan or other decisions"));
@@ -148,7 +149,7 @@ impl Service {
     }
 
     async fn receipts(&self, caller: &Principal, row: &ExecutionRow) -> Result<Vec<(u32, String)>, ServiceError> {
-        Ok(self.engine().store().execution_receipts(&caller.tenant, &row.execution_id).await?)
+        Ok(probe::read(self.engine().store().execution_receipts(&caller.tenant, &row.execution_id)).await?)
     }
 
     /// Takes an item, carries it out and writes its receipt. Answers the operation where somebody else
@@ -173,11 +174,11 @@ impl Service {
         };
         let claim = ItemClaim { key: item.key.clone(), executor, lease_seconds: limits::RECOVERY_CLAIM_SECONDS };
         let store = self.engine().store();
-        if !store.claim_item(&claim).await? {
+        if !probe::write(store.claim_item(&claim)).await? {
             return Ok(Some(decision.operation_id.clone()));
         }
         // What another request under this execution wrote meanwhile is its answer, too.
-        let closed = match store.item_receipt(&caller.tenant, item.execution_id, number).await {
+        let closed = match probe::read(store.item_receipt(&caller.tenant, item.execution_id, number)).await {
             Ok(None) => self.close(&item, number, &claim).await,
             Ok(Some(_)) => Ok(Some(false)),
             Err(error) => Err(error.into()),
@@ -189,7 +190,7 @@ impl Service {
             Ok(None) => return Ok(Some(decision.operation_id.clone())),
             Ok(Some(false)) | Err(_) => {}
         }
-        if let Err(error) = store.release_item(&claim).await {
+        if let Err(error) = probe::write(store.release_item(&claim)).await {
             tracing::warn!(%error, "a recovery claim was not given back; it ends by itself");
         }
         closed.map(|_| None)
@@ -200,7 +201,7 @@ impl Service {
         let Some(receipt) = self.while_held(claim, self.settle(item)).await? else { return Ok(None) };
         let text =
             serde_json::to_string(&receipt).map_err(|_| ServiceError::Internal("a receipt can't be serialized"))?;
-        self.engine().store().close_item(claim, item.execution_id, number, &text).await?;
+        probe::write(self.engine().store().close_item(claim, item.execution_id, number, &text)).await?;
         Ok(Some(true))
     }
 
@@ -234,7 +235,7 @@ impl Service {
             revision: record.map(|record| record.life.revision),
             ..item.receipt(now)
         };
-        let loaded = self.engine().store().load(std::slice::from_ref(&item.key)).await?.pop();
+        let loaded = probe::read(self.engine().store().load(std::slice::from_ref(&item.key))).await?.pop();
         let record = match loaded {
             Some(Ok(Some(record))) => record,
             Some(Ok(None)) | None => return Ok(blocked(vec![ItemBlocker::StalePlan], None)),

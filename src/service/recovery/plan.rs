@@ -13,6 +13,7 @@ use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::limits;
 use crate::store::{Corruption, Position, Walk};
+use crate::telemetry::probe;
 
 /// What a plan is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn recovery_plan(&self, caller: &Principal, request: &PlanRequest) -> Result<Plan, ServiceError> {
-        let now = self.engine().store().now().await?;
+        let now = probe::read(self.engine().store().now()).await?;
         let (walks, seal) = (request.walks(), request.seal());
         let mut place = match &request.cursor {
             Some(cursor) => self.plan_place(caller, &seal, cursor)?,
@@ -96,7 +97,7 @@ impl Service {
             }
             let left = u32::try_from(wanted.saturating_sub(items.len())).unwrap_or(u32::MAX);
             let step = limits::PAGE_MAX.min(left.max(20));
-            let positions = self.engine().store().walk(&caller.tenant, walk, place.after, step).await?;
+            let positions = probe::read(self.engine().store().walk(&caller.tenant, walk, place.after, step)).await?;
             let exhausted = positions.len() < usize::try_from(step).unwrap_or(usize::MAX);
             looked_at = looked_at.saturating_add(positions.len());
             let mut taken = 0_usize;
@@ -127,7 +128,8 @@ impl Service {
         let key = |position: &Position| EffectKey { tenant: caller.tenant.clone(), effect: position.effect };
         let keys: Vec<EffectKey> = positions.iter().map(key).collect();
         let store = self.engine().store();
-        let (records, claimed) = (store.load(&keys).await?, store.recovery_claimed(&keys).await?);
+        let records = probe::read(store.load(&keys)).await?;
+        let claimed = probe::read(store.recovery_claimed(&keys)).await?;
         let mut items = Vec::with_capacity(positions.len());
         for ((position, record), claimed) in positions.iter().zip(records).zip(claimed) {
             let item = match record {

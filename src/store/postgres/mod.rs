@@ -9,8 +9,10 @@ mod commit;
 mod doubts;
 mod elapsed;
 mod feed;
+pub(in crate::store) mod inspect;
 mod listen;
 mod operators;
+mod pools;
 mod profiles;
 mod query;
 mod receipts;
@@ -22,7 +24,7 @@ pub mod sql;
 mod subscriptions;
 mod tools;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -38,14 +40,19 @@ use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
+use crate::telemetry::probe;
 
 /// How long a caller waits for a connection before the store counts as unavailable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Connections that commit. With two, the database works on one batch while another one is flushed; more would
+/// only split the batches.
+const COMMITS_AT_ONCE: usize = 2;
+
 /// A Postgres database.
 #[derive(Debug)]
 pub struct PostgresStore {
-    /// One connection that commits; a second would only split the batches.
+    /// The connections that commit, and nothing else.
     writer: PgPool,
     /// Reads and everything that is not hot.
     readers: PgPool,
@@ -98,7 +105,7 @@ impl PostgresStore {
         } else {
             migrate::check_postgres(&readers).await?;
         }
-        let writer = pool(1).connect_with(options).await?;
+        let writer = pool(u32::try_from(COMMITS_AT_ONCE).unwrap_or(1)).connect_with(options).await?;
         Ok(Self { writer, readers })
     }
 
@@ -121,7 +128,15 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
-        commit::commit(&self.writer, batch).await
+        // One statement that commits itself: nothing tells its work and its flush apart.
+        let began = Instant::now();
+        let done = commit::commit(&self.writer, batch).await;
+        probe::committed(began);
+        done
+    }
+
+    fn commits_at_once(&self) -> usize {
+        COMMITS_AT_ONCE
     }
 
     async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>> {

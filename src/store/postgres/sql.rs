@@ -12,6 +12,7 @@ pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
 pub mod feed;
+pub mod inspect;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
@@ -347,6 +348,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         operators::ALL,
         recovery::ALL,
         elapsed::ALL,
+        inspect::ALL,
         doubts::ALL,
         checkpoints::ALL,
         bypass::ALL,

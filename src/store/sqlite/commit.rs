@@ -1,6 +1,7 @@
 //! One batch, one transaction, two calls to the database: begin and look, write and commit.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use serde::Serialize;
 use sqlx::Row as _;
@@ -15,6 +16,7 @@ use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::store::rows::state_code;
 use crate::store::{ChangeSet, Committed, Postponed, Renewal, Result, RevisionRow};
+use crate::telemetry::probe;
 
 pub(super) async fn commit(store: &SqliteStore, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
     if batch.is_empty() {
@@ -39,7 +41,9 @@ pub(super) async fn commit(store: &SqliteStore, batch: &[ChangeSet]) -> Result<V
     }
     match plan(batch, &outcome, now) {
         Some((plan, documents)) => {
+            let began = Instant::now();
             sqlx::query(sql::WRITE).bind(Json(&plan)).bind(documents).execute(&mut lent.connection).await?;
+            probe::committed(began);
         }
         None => {
             sqlx::query(sql::ROLLBACK).execute(&mut lent.connection).await?;

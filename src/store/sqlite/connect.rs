@@ -59,7 +59,7 @@ impl SqliteStore {
     }
 }
 
-fn options(path: &Path) -> SqliteConnectOptions {
+pub(super) fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .foreign_keys(true)
@@ -122,7 +122,7 @@ fn cannot_open(path: &Path, error: &dyn std::error::Error) -> StoreError {
 }
 
 /// An error while opening: about the file itself, or one that passes.
-fn opening(path: &Path, error: sqlx::Error) -> StoreError {
+pub(super) fn opening(path: &Path, error: sqlx::Error) -> StoreError {
     /// SQLite's `PERM`, `CANTOPEN` and `NOTADB`.
     const FILE: [u32; 3] = [3, 14, 26];
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);

@@ -5,13 +5,14 @@
 //! BEGIN and COMMIT into longer scripts: whatever goes wrong in between, a cancelled caller
 //! included, closes the connection, and that rolls back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::store::Result;
+use crate::telemetry::probe;
 
 /// How long a caller waits for the connection.
 const WAIT: Duration = Duration::from_secs(10);
@@ -45,7 +46,9 @@ impl Writer {
 
     /// Waits until nobody else writes.
     pub(super) async fn lend(&self) -> Result<Lent<'_>> {
+        let began = Instant::now();
         let waited = tokio::time::timeout(WAIT, self.slot.lock()).await;
+        probe::lock_waited(began);
         let mut slot = waited.map_err(|_| sqlx::Error::PoolTimedOut)?;
         let connection = match std::mem::replace(&mut *slot, Slot::Absent) {
             Slot::Idle(connection) => connection,
@@ -56,6 +59,11 @@ impl Writer {
             }
         };
         Ok(Lent { slot, connection })
+    }
+
+    /// Whether somebody writes now.
+    pub(super) fn is_lent(&self) -> bool {
+        self.slot.try_lock().is_err()
     }
 
     /// Closes the connection after the write in flight. Nothing is lent after that.

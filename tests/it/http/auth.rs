@@ -235,6 +235,7 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("POST", "/api/subscriptions/{subscription_id}/resend", hear, subscribed).also(Scope::ToolsWrite),
         on("DELETE", "/api/subscriptions/{subscription_id}", hear, unsubscribed).also(Scope::ToolsWrite).answers(204),
         on("GET", "/api/openapi.json", None, ""),
+        on("GET", "/api/timing/recent", Some(Scope::TimingRead), ""),
         on("GET", "/livez", None, ""),
         on("GET", "/readyz", None, ""),
         on("GET", "/metrics", None, ""),

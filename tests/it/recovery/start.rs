@@ -287,9 +287,9 @@ async fn five_hundred_leases_after_a_kill(store: StoreUnderTest) {
     assert_eq!(journal.json["items"].as_array().unwrap().len(), 2);
 }
 
-/// The metrics that the alert rules in docs/operations.md are about.
+/// The metrics that the alert rules are about.
 async fn what_stays_unresolved_and_sweeps_that_run_are_measured(store: StoreUnderTest) {
-    let rules = include_str!("../../../docs/operations.md");
+    let rules = include_str!("../../../deploy/prometheus/alerts.yml");
     let server = store.server(Options::default());
     let api = Api::of(&server, "t");
     external(&api).await;

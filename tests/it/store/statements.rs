@@ -40,6 +40,7 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/feed.rs"),
         include_str!("../../../src/store/postgres/sql/subscriptions.rs"),
         include_str!("../../../src/store/postgres/sql/elapsed.rs"),
+        include_str!("../../../src/store/postgres/sql/inspect.rs"),
         include_str!("../../../src/store/postgres/sql/checkpoints.rs"),
         include_str!("../../../src/store/postgres/sql/doubts.rs"),
         include_str!("../../../src/store/postgres/receipts_sql.rs"),

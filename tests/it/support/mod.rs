@@ -4,6 +4,7 @@
 pub(crate) mod adapter;
 pub(crate) mod api;
 pub(crate) mod bodies;
+pub(crate) mod collector;
 pub(crate) mod contract;
 pub(crate) mod downstream;
 pub(crate) mod postgres;

@@ -253,6 +253,34 @@ fn the_service_asks_by_itself_with_growing_pauses_and_never_past_the_deadline() 
 }
 
 #[test]
+fn the_registration_now_says_whether_the_service_asks() {
+    let explicit = || spec(EffectClass::External);
+    let mut scene = Scene::doubtful(explicit());
+    let deadline = scene.life().deadline_at;
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Later(deadline), "nobody asks");
+    scene.register(automatic());
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Lookup, "of a doubt that was open before");
+    let request = Admission { automatic: true, ..scene.admission("first") };
+    scene.apply(&Command::AdmitReconciliation(Box::new(request))).answer.unwrap();
+    scene.apply(&scene.settle(Finding::Observed("pending"))).answer.unwrap();
+    let next = scene.life().ask_at.unwrap();
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Later(Some(next)));
+    scene.until(next);
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Lookup);
+    scene.register(explicit());
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Later(deadline), "what was due has no time any more");
+    // Whom it asks is bound to the revision: another adapter is not asked by accident.
+    let mut changed = automatic();
+    changed.adapter.as_mut().unwrap().url = Some("https://another.example/".to_owned());
+    scene.register(changed.clone());
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Later(deadline));
+    scene.register(ToolSpec { settles_revisions: vec![1], ..changed });
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Lookup);
+    scene.until(deadline.unwrap());
+    assert_eq!(agenda(scene.record(), &scene.context()), Agenda::Expire);
+}
+
+#[test]
 fn an_early_absence_is_asked_about_again_when_the_settle_window_has_passed() {
     let mut scene = Scene::doubtful(ToolSpec { settle_window_seconds: 50, ..automatic() });
     let request = Admission { automatic: true, ..scene.admission("first") };

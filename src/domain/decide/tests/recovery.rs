@@ -14,6 +14,7 @@ use crate::domain::recovery::Blocker::{
 use crate::domain::recovery::{Action, Assessment, Blocker, Recover, assess};
 use crate::domain::refusal::Refusal;
 use crate::domain::state::{EffectClass, State};
+use crate::domain::tool::{ReconciliationMode, ToolSpec};
 
 impl Scene {
     fn assess(&self) -> Assessment {
@@ -233,6 +234,15 @@ fn a_heartbeat_does_not_move_a_plan_and_everything_else_does() {
     scene.register(spec_with(EffectClass::External, &json!({"description": "new words"})));
     assert_eq!(scene.assess().blockers, []);
     assert!(matches!(refused(&scene.decide(&repair)), Refusal::StaleRevision { .. }));
+}
+
+#[test]
+fn a_question_that_is_due_is_no_deadline() {
+    let asked = ToolSpec { reconciliation: ReconciliationMode::Automatic, ..spec(EffectClass::External) };
+    let mut scene = Scene::doubtful(asked);
+    let (due, deadline) = (scene.life().ask_at.unwrap(), scene.life().deadline_at.unwrap());
+    assert_eq!(scene.until(due).assess().state, State::OutcomeUnknown, "nobody has been asked yet");
+    assert_eq!(scene.until(deadline).assess().state, State::ManualReview);
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/feed.rs"),
         include_str!("../sql/subscriptions.rs"),
         include_str!("../sql/elapsed.rs"),
+        include_str!("../sql/inspect.rs"),
         include_str!("../sql/checkpoints.rs"),
         include_str!("../sql/doubts.rs"),
         include_str!("../receipts_sql.rs"),
@@ -50,7 +51,7 @@ fn every_statement_is_listed_once() {
 #[tokio::test]
 async fn statements_search_by_index() {
     /// Counts everything there is.
-    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES"];
+    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES", "INSPECT_TOOLS"];
     /// What stands in the queue of several tools, and what no sweep could move.
     const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE"];
     let bed = bed().await;

@@ -6,6 +6,7 @@ mod order;
 mod quarantine;
 mod registration;
 mod repair;
+mod secrets;
 mod signatures;
 
 use std::time::{Duration, Instant};

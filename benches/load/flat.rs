@@ -1,0 +1,185 @@
+//! `load flat`: the same load on an empty database and on one with many settled effects and some open ones,
+//! side by side. What a step costs must not depend on how much is there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actonce::store::Store;
+use actonce::store::open::{DatabaseUrl, OpenOptions, open};
+use sqlx::PgPool;
+
+use crate::ceiling;
+use crate::drive::{Kind, Outcome, Plan, drive};
+use crate::procs::{Server, serve};
+use crate::run::{register, settle, tokens};
+use crate::workload::Workload;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// `load flat`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FlatArgs {
+    /// The program to measure.
+    #[arg(long)]
+    actonce: PathBuf,
+    /// A Postgres server; SQLite files where absent.
+    #[arg(long)]
+    database_url: Option<String>,
+    /// A directory for SQLite files.
+    #[arg(long)]
+    directory: PathBuf,
+    /// The calls to draw from.
+    #[arg(long, default_value = "examples/agent-calls.excerpt.jsonl")]
+    calls: PathBuf,
+    /// Effects that are settled.
+    #[arg(long, default_value_t = 10_000_000)]
+    settled: u64,
+    /// Effects that are dispatched and open.
+    #[arg(long, default_value_t = 10_000)]
+    open: u64,
+    /// Rounds; medians are taken over them.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds for each measurement.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Connections.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+}
+
+struct Side {
+    server: Server,
+    ready_ms: f64,
+    workload: Arc<Workload>,
+    settled: u64,
+    figures: Vec<[f64; 5]>,
+}
+
+const ROWS: [&str; 5] = ["effects/s", "intent p50 ms", "outcome p50 ms", "read p50 ms", "list of open effects p50 ms"];
+
+/// Fills one of two databases, and measures both in turn.
+pub(crate) async fn run(args: FlatArgs) -> Result<(), Error> {
+    let names = ["flat_empty", "flat_full"];
+    if let Some(url) = &args.database_url {
+        let pool = PgPool::connect(url).await?;
+        for name in names {
+            sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&pool).await?;
+        }
+    }
+    let url = |name: &str| match &args.database_url {
+        Some(url) => DatabaseUrl::parse(&format!("{}/{name}", url.rsplit_once('/').map_or("", |(server, _)| server))),
+        None => Ok(DatabaseUrl::Sqlite(args.directory.join(name).join("actonce.db"))),
+    };
+    // The empty one has a page of open effects, so that both lists answer as much.
+    for (name, settled, open_too) in [(names[0], 0, args.open.min(20)), (names[1], args.settled, args.open)] {
+        std::fs::create_dir_all(args.directory.join(name))?;
+        let store = open(&url(name)?, OpenOptions { migrate: true, connections: 2 }).await?;
+        fill(store.as_ref(), settled, open_too).await?;
+        store.close().await;
+    }
+    let bytes = size(&args, names[1]).await?;
+    let mut sides = Vec::new();
+    for name in names {
+        let database = args
+            .database_url
+            .as_ref()
+            .map(|url| format!("{}/{name}", url.rsplit_once('/').map_or("", |(server, _)| server)));
+        let begun = Instant::now();
+        let server = Server::start(serve(&args.actonce, &args.directory.join(name), database.as_deref()))?;
+        let ready_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+        let workload = Arc::new(Workload::read(&args.calls, tokens()?, salt)?);
+        register(&server.address, &workload).await?;
+        let settled = settle(&server.address, &workload).await?;
+        sides.push(Side { server, ready_ms, workload, settled, figures: Vec::new() });
+    }
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        for side in &mut sides {
+            let pair = measure(&args, side, Kind::Pair).await;
+            let read = measure(&args, side, Kind::Read).await;
+            let list = measure(&args, side, Kind::List).await;
+            if pair.errors + read.errors + list.errors > 0 {
+                return Err("a request was not answered as expected".into());
+            }
+            let p50 = |outcome: &Outcome| ms(outcome.first.value_at_quantile(0.5));
+            side.figures.push([
+                pair.rate(),
+                p50(&pair),
+                ms(pair.second.value_at_quantile(0.5)),
+                p50(&read),
+                p50(&list),
+            ]);
+        }
+    }
+    println!("| {} settled, {} open | empty | full | full / empty |\n|---|---|---|---|", args.settled, args.open);
+    for (row, name) in ROWS.iter().enumerate() {
+        let [empty, full] = [0, 1].map(|side| median(sides[side].figures.iter().map(|figures| figures[row]).collect()));
+        println!("| {name} | {empty:.2} | {full:.2} | {:.2} |", full / empty);
+    }
+    let [empty, full] = [sides[0].ready_ms, sides[1].ready_ms];
+    println!("| start with its sweep, ms | {empty:.0} | {full:.0} | {:.2} |", full / empty);
+    #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a count as a figure")]
+    let each = bytes as f64 / (args.settled + args.open) as f64;
+    println!("\n{each:.0} bytes of disk for each effect, indexes included");
+    Ok(())
+}
+
+/// Writes effects as the service would, hashes and all, straight to the store.
+async fn fill(store: &dyn Store, settled: u64, open: u64) -> Result<(), Error> {
+    const BATCH: u64 = 256;
+    let now = store.now().await?;
+    let begun = Instant::now();
+    let mut done = 0;
+    while done < settled + open {
+        let (mut intents, mut outcomes) = (Vec::new(), Vec::new());
+        for number in done..(done + BATCH).min(settled + open) {
+            let (intent, outcome) = ceiling::changes("fill", number, now)?;
+            intents.push(intent);
+            if number < settled {
+                outcomes.push(outcome);
+            }
+        }
+        done += BATCH;
+        store.commit(&intents).await?;
+        store.commit(&outcomes).await?;
+        if done % 256_000 == 0 {
+            eprintln!("{done} effects after {:.0} s", begun.elapsed().as_secs_f64());
+        }
+    }
+    Ok(())
+}
+
+async fn size(args: &FlatArgs, name: &str) -> Result<i64, Error> {
+    let Some(url) = &args.database_url else {
+        return Ok(i64::try_from(std::fs::metadata(args.directory.join(name).join("actonce.db"))?.len())?);
+    };
+    let pool = PgPool::connect(&format!("{}/{name}", url.rsplit_once('/').map_or("", |(server, _)| server))).await?;
+    // As the server does by itself some time after so many rows.
+    sqlx::query("VACUUM ANALYZE").execute(&pool).await?;
+    Ok(sqlx::query_scalar("SELECT pg_database_size(current_database())").fetch_one(&pool).await?)
+}
+
+async fn measure(args: &FlatArgs, side: &Side, kind: Kind) -> Outcome {
+    let plan = Plan {
+        address: side.server.address.clone(),
+        kind,
+        connections: args.connections,
+        time: Duration::from_secs_f64(args.seconds),
+        warm_up: Duration::from_millis(500),
+        rate: None,
+        settled: side.settled,
+    };
+    drive(plan, Arc::clone(&side.workload)).await
+}
+
+fn ms(micros: u64) -> f64 {
+    Duration::from_micros(micros).as_secs_f64() * 1e3
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

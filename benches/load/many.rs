@@ -1,0 +1,194 @@
+//! `load many`: many connections, many who wait, several replicas, more load than there is room for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::PgPool;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::client::Connection;
+use crate::drive::{Kind, Outcome, Plan, drive};
+use crate::procs::{Server, resident_mb, serve};
+use crate::run::{register, tokens};
+use crate::workload::Workload;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// `load many`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManyArgs {
+    /// The program to measure.
+    #[arg(long)]
+    actonce: PathBuf,
+    /// A Postgres server with fsync on.
+    #[arg(long)]
+    database_url: String,
+    /// A directory for the servers' own files.
+    #[arg(long)]
+    directory: PathBuf,
+    /// The calls to draw from.
+    #[arg(long, default_value = "examples/agent-calls.excerpt.jsonl")]
+    calls: PathBuf,
+    /// Connections that stay open and ask nothing.
+    #[arg(long, default_value_t = 10_000)]
+    idle: usize,
+    /// Requests that wait for an effect to move.
+    #[arg(long, default_value_t = 5_000)]
+    waiters: usize,
+    /// Connections on which twice the peak is offered.
+    #[arg(long, default_value_t = 9_000)]
+    crowd: usize,
+    /// Replicas on one database.
+    #[arg(long, default_value_t = 3)]
+    replicas: usize,
+    /// Seconds for each measurement.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+}
+
+struct Many {
+    args: ManyArgs,
+    workload: Arc<Workload>,
+}
+
+/// Runs all of it and prints what was found.
+pub(crate) async fn run(args: ManyArgs) -> Result<(), Error> {
+    let pool = PgPool::connect(&args.database_url).await?;
+    for name in ["many_one", "many_several"] {
+        sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&pool).await?;
+    }
+    let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+    let workload = Arc::new(Workload::read(&args.calls, tokens()?, salt)?);
+    let many = Many { args, workload };
+    let server = many.server("many_one", 0)?;
+    register(&server.address, &many.workload).await?;
+    many.idle(&pool, &server).await?;
+    println!("| | found | wanted |\n|---|---|---|");
+    many.hold(&server).await?;
+    many.overload(&server).await;
+    drop(server);
+    many.several().await
+}
+
+impl Many {
+    fn server(&self, database: &str, replica: usize) -> Result<Server, Error> {
+        let server = self.args.database_url.rsplit_once('/').map_or("", |(server, _)| server);
+        let directory = self.args.directory.join(format!("{database}-{replica}"));
+        Ok(Server::start(serve(&self.args.actonce, &directory, Some(&format!("{server}/{database}"))))?)
+    }
+
+    async fn drive(&self, address: &str, connections: usize, rate: Option<f64>) -> Outcome {
+        let plan = Plan {
+            address: address.to_owned(),
+            kind: Kind::Pair,
+            connections,
+            time: Duration::from_secs(self.args.seconds),
+            warm_up: Duration::from_secs(1),
+            rate,
+            settled: 0,
+        };
+        drive(plan, Arc::clone(&self.workload)).await
+    }
+
+    /// What a server costs that nobody asks anything.
+    async fn idle(&self, pool: &PgPool, server: &Server) -> Result<(), Error> {
+        const TRANSACTIONS: &str =
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'many_one'";
+        // What the start did is reported with some delay.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (before, spent): (i64, _) = (sqlx::query_scalar(TRANSACTIONS).fetch_one(pool).await?, server.cpu());
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let (after, spent): (i64, _) = (sqlx::query_scalar(TRANSACTIONS).fetch_one(pool).await?, server.cpu() - spent);
+        let transactions = f64::from(i32::try_from(after - before)?) / 30.0;
+        eprintln!("idle: {transactions:.2} transactions/s (wanted < 1), {:.2} % of a core", spent / 30.0 * 100.0);
+        Ok(())
+    }
+
+    /// Memory, and what writers notice, with many connections and many who wait.
+    async fn hold(&self, server: &Server) -> Result<(), Error> {
+        let alone = self.drive(&server.address, 16, None).await;
+        let before = resident_mb(server.pid());
+        let mut held = Vec::with_capacity(self.args.idle + self.args.waiters);
+        for _ in 0..self.args.idle {
+            let mut stream = TcpStream::connect(&server.address).await?;
+            stream.write_all(b"GET /livez HTTP/1.1\r\nHost: load\r\n\r\n").await?;
+            let mut answer = [0; 1024];
+            if stream.read(&mut answer).await? == 0 {
+                return Err("a connection was not kept".into());
+            }
+            held.push(stream);
+        }
+        let idle = resident_mb(server.pid());
+        let mut pending = Vec::new();
+        let mut connection = Connection::open(&server.address).await?;
+        while pending.len() * 10 < self.args.waiters {
+            let number = self.workload.draw();
+            if connection.call(&self.workload.intent(number)).await?.status != 201 {
+                return Err("an intent was refused".into());
+            }
+            pending.push(number);
+        }
+        for turn in 0..self.args.waiters {
+            let mut stream = TcpStream::connect(&server.address).await?;
+            stream.write_all(&self.workload.wait_for(pending[turn % pending.len()], 60)).await?;
+            held.push(stream);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let waiting = resident_mb(server.pid());
+        let among = self.drive(&server.address, 16, None).await;
+        let answered = held.iter().skip(self.args.idle).filter(|stream| stream.try_read(&mut [0; 1]).is_ok()).count();
+        println!("| memory after load, MB | {before:.0} | |");
+        println!("| with {} idle connections, MB | {idle:.0} | |", self.args.idle);
+        println!("| and {} who wait, MB | {waiting:.0} | < 300 |", self.args.waiters);
+        println!("| of those answered too early | {answered} | 0 |");
+        let p99 = |outcome: &Outcome| outcome.first.value_at_quantile(0.99);
+        println!("| p99 of an intent at 16 among them / alone | {:.2} | 1 |", ratio(p99(&among), p99(&alone)));
+        println!("| errors | {} | 0 |", alone.errors + among.errors);
+        Ok(())
+    }
+
+    /// Twice the load that there is room for, and what is there when it is over.
+    async fn overload(&self, server: &Server) {
+        let peak = self.drive(&server.address, 64, None).await;
+        let over = self.drive(&server.address, self.args.crowd, Some(peak.rate() * 2.0)).await;
+        let begun = Instant::now();
+        let after = self.drive(&server.address, 64, None).await;
+        println!("| goodput at twice the peak / peak | {:.2} | ≥ 0.9 |", over.rate() / peak.rate());
+        println!("| refused early there, of those offered | {} | |", over.refused);
+        println!(
+            "| rate {} s after it / peak | {:.2} | 1 |",
+            begun.elapsed().as_secs().saturating_sub(self.args.seconds),
+            after.rate() / peak.rate()
+        );
+        println!("| errors | {} | 0 |", peak.errors + over.errors + after.errors);
+    }
+
+    /// Several replicas on one database against one, at the same load in all.
+    async fn several(&self) -> Result<(), Error> {
+        let servers = (0..self.args.replicas).map(|n| self.server("many_several", n)).collect::<Result<Vec<_>, _>>()?;
+        register(&servers[0].address, &self.workload).await?;
+        let connections = 60;
+        let one = self.drive(&servers[0].address, connections, None).await;
+        let each = connections / servers.len();
+        let all = futures_util::future::join_all(servers.iter().map(|s| self.drive(&s.address, each, None))).await;
+        let rates: Vec<f64> = all.iter().map(Outcome::rate).collect();
+        let sum: f64 = rates.iter().sum();
+        let least = rates.iter().copied().fold(f64::MAX, f64::min);
+        let most = rates.iter().copied().fold(0.0, f64::max);
+        println!(
+            "| {} replicas / one, {connections} connections in all | {:.2} | ≥ 1 |",
+            servers.len(),
+            sum / one.rate()
+        );
+        println!("| the slowest of them / the fastest | {:.2} | no starvation |", least / most);
+        println!("| errors | {} | 0 |", one.errors + all.iter().map(|outcome| outcome.errors).sum::<u64>());
+        Ok(())
+    }
+}
+
+#[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "microseconds as a figure")]
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b.max(1) as f64
+}

@@ -1,0 +1,40 @@
+//! A look at a database from outside, for `actonce doctor`: nothing that is there is changed.
+
+use std::time::Duration;
+
+use super::Result;
+use super::migrate::Level;
+use super::open::DatabaseUrl;
+use super::{postgres, sqlite};
+
+/// What was found in a database that answers.
+#[derive(Debug)]
+pub struct Inspection {
+    /// Where its schema is.
+    pub schema: Level,
+    /// Why nothing can be written; `None` where a write was tried, and taken back. Not tried in an older schema.
+    pub write_fault: Option<String>,
+    /// What a commit rests on: name and value, as the server has them for a new connection.
+    pub settings: Vec<(&'static str, String)>,
+    /// The database's time in microseconds; on SQLite the latest that was given out.
+    pub now_us: Option<i64>,
+    /// Alias keys on record: id, fingerprint, and whether it was retired.
+    pub alias_keys: Vec<(String, Vec<u8>, bool)>,
+    /// Tools with an adapter: tenant, name and registration, at most [`crate::limits::DOCTOR_TOOLS`].
+    pub adapters: Vec<(String, String, String)>,
+}
+
+/// Longest wait for a lock that another process holds.
+pub(super) const LOCK: Duration = Duration::from_secs(2);
+
+/// Looks. The caller bounds the time.
+///
+/// # Errors
+/// The database can't be opened or does not answer ([`super::StoreError::Schema`] where it is not one that
+/// this program can work on).
+pub async fn inspect(url: &DatabaseUrl) -> Result<Inspection> {
+    match url {
+        DatabaseUrl::Sqlite(path) => sqlite::inspect::inspect(path).await,
+        DatabaseUrl::Postgres(url) => postgres::inspect::inspect(url).await,
+    }
+}

@@ -1,0 +1,10 @@
+//! Pools on Postgres.
+
+use super::PostgresStore;
+use crate::store::{PoolStore, PoolUse};
+
+impl PoolStore for PostgresStore {
+    fn pools(&self) -> Vec<PoolUse> {
+        vec![PoolUse::of("readers", &self.readers), PoolUse::of("writer", &self.writer)]
+    }
+}

@@ -1,0 +1,36 @@
+//! Documents name tests as proofs; a proof that is not there is none.
+
+use std::fs;
+use std::path::Path;
+
+/// All of the code, tests included.
+fn code() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut rooms = vec![root.join("src"), root.join("tests")];
+    let mut code = String::new();
+    while let Some(room) = rooms.pop() {
+        for entry in fs::read_dir(room).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                rooms.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                code.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    code
+}
+
+#[test]
+fn tests_that_the_security_page_names_are_there() {
+    let code = code();
+    let page = include_str!("../../docs/security.md");
+    let is_test =
+        |name: &&str| name.contains("::") && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b));
+    let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
+    assert!(named.len() > 40, "{}", named.len());
+    for name in named {
+        let function = name.rsplit("::").next().unwrap();
+        assert!(code.contains(&format!("fn {function}(")), "{name} is no test");
+    }
+}
