@@ -26,6 +26,7 @@ use crate::limits;
 use crate::outbound::OutboundAdapters;
 use crate::outbound::client::Outbound;
 use crate::outbound::otlp::Exporter;
+use crate::outbound::webhooks::OutboundWebhooks;
 use crate::service::aliases::Keyring;
 use crate::service::keys::DataKey;
 use crate::service::proof::Signer;
@@ -305,8 +306,9 @@ async fn service(
     let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
     let secrets = Arc::new(tool_secrets(config, &engine, &sealer));
     let outbound = Outbound::new(config.adapters.clone())?.observed_by(Arc::clone(telemetry));
+    let webhooks = OutboundWebhooks::new(outbound.clone(), Arc::<Engine>::clone(&engine));
     let adapters = OutboundAdapters::new(outbound, Arc::<ToolSecrets>::clone(&secrets), Arc::<Engine>::clone(&engine));
-    Ok(Arc::new(Service::new(Parts {
+    let service = Service::new(Parts {
         engine,
         data_key: DataKey::new(*config.data_key.expose()),
         keyring,
@@ -317,7 +319,9 @@ async fn service(
         tasks: tasks.clone(),
         stopping: stopping.clone(),
         proof: proof(config)?,
-    })))
+    });
+    service.deliver_with(Arc::new(webhooks));
+    Ok(Arc::new(service))
 }
 
 /// Notes which alias keys are in use, so that a retired id never comes back. The key that `--dev` makes
@@ -379,12 +383,14 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// Starts a background loop that is begun again if it panics.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
-    let loops: [(&'static str, Loop); 8] = [
+    let loops: [(&'static str, Loop); 10] = [
         ("sweep", |service, stop| service.run_sweep(stop).boxed()),
         ("clock", |service, stop| service.run_clock(stop).boxed()),
         ("waiters", |service, stop| service.run_waiter_poll(stop).boxed()),
         ("announcer", |service, stop| service.run_announcer(stop).boxed()),
         ("listener", |service, stop| service.run_listener(stop).boxed()),
+        ("feeds", |service, stop| service.run_feed_poll(stop).boxed()),
+        ("deliveries", |service, stop| service.run_deliveries(stop).boxed()),
         ("doubts", |service, stop| service.run_doubt_wakes(stop).boxed()),
         ("receipts", |service, stop| service.run_receipts(stop).boxed()),
         ("checkpoints", |service, stop| service.run_checkpoints(stop).boxed()),

@@ -232,6 +232,50 @@ pub const QUARANTINE_BODY_BYTES: usize = 64 * 1024;
 pub const QUARANTINE_DAYS: u32 = 30;
 /// Times that a delivery in quarantine is tried again by itself.
 pub const QUARANTINE_TRIES: u32 = 200;
+/// Most who may listen to the events of one tenant in one process at once.
+pub const EVENT_LISTENERS_PER_TENANT: usize = 1_000;
+/// Most who may listen to events in one process at once.
+pub const EVENT_LISTENERS: usize = 5_000;
+/// Journal entries of anybody that one look of a reader passes by on SQLite, which has no index of a tenant's feed.
+pub const FEED_PASSED_ROWS: u32 = 5_000;
+/// Journal entries that a reader of events takes at once.
+pub const EVENT_ROWS: u32 = 200;
+/// Pieces of a feed that are kept for listeners that are behind; who is farther behind is cut.
+pub const EVENT_BATCHES: usize = 16;
+/// How long a stream of events lasts; its client comes back with `Last-Event-ID` and a token that is good then.
+pub const EVENT_STREAM_SECONDS: u64 = 900;
+/// Most subscriptions of a tenant.
+pub const SUBSCRIPTIONS: u32 = 50;
+/// Most tools and most event names that a subscription lists.
+pub const SUBSCRIPTION_NAMES: usize = 64;
+/// Tenants with subscriptions that one process listens for; others are found by its regular look.
+pub const SUBSCRIBED_TENANTS: u32 = 10_000;
+/// Subscriptions that are looked at for the age of the outbox.
+pub const OUTSTANDING_SUBSCRIPTIONS: u32 = 200;
+/// Subscriptions that one process works on at once.
+pub const DELIVERY_SUBSCRIPTIONS: usize = 128;
+/// Of these, subscriptions whose endpoints failed last: many that hang leave room for those that do not.
+pub const DELIVERY_FAILING: usize = 64;
+/// Messages under way to one endpoint at once.
+pub const DELIVERIES_AT_ONCE: u32 = 8;
+/// Messages of a subscription that wait; more are made when these are gone.
+pub const DELIVERIES_WAITING: u32 = 200;
+/// Journal entries of which messages are made at once.
+pub const DELIVERY_ENTRIES: u32 = 100;
+/// How long a replica may stay silent about a subscription that it has in hand.
+pub const DELIVERY_LEASE_SECONDS: u32 = 30;
+/// Longest delivery of a message.
+pub const DELIVERY_TIMEOUT_SECONDS: u64 = 15;
+/// Largest answer of an endpoint that is read.
+pub const DELIVERY_ANSWER_BYTES: usize = 1024 * 1024;
+/// Attempts after which a message is given up.
+pub const DELIVERY_ATTEMPTS: u32 = 14;
+/// Age at which a message that fails is given up.
+pub const DELIVERY_AGE_SECONDS: u32 = 3 * 24 * 3600;
+/// Longest time that an endpoint may ask for with `Retry-After`.
+pub const DELIVERY_RETRY_AFTER_MAX_SECONDS: u32 = 3600;
+/// Messages given up of one subscription at which it is disabled: none is ever dropped.
+pub const DEAD_LETTERS: u64 = 1_000;
 /// Most components of a profile.
 pub const PROFILE_COMPONENTS: usize = 256;
 /// Most waits for people that are taken off a run's elapsed time; what comes after them counts.

@@ -1,7 +1,7 @@
 //! Journal entries: append-only, one per revision, hash-chained per effect (protocol §10).
 
 use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -11,7 +11,8 @@ use super::state::State;
 use super::time::Timestamp;
 
 /// The event names of protocol §10 that a journal entry may list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = EventName)]
 pub enum EventKind {
     /// The intent was stated.
     #[serde(rename = "effect.proposed")]

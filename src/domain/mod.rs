@@ -8,6 +8,7 @@ pub mod decide;
 pub mod declarative;
 pub mod delivery;
 pub mod elapsed;
+pub mod events;
 pub mod fault;
 pub mod grant;
 pub mod ids;

@@ -2,6 +2,7 @@
 //! compare-and-set load and decide again, a bounded number of times.
 
 pub mod batch;
+pub mod bells;
 pub mod clock;
 pub mod commits;
 mod elapsed;
@@ -132,6 +133,7 @@ pub struct Engine {
     tools: Tools,
     waiters: Arc<Waiters>,
     wakes: Arc<Wakes>,
+    bells: bells::Bells,
     ad_hoc: AdHocTools,
     sessions: Sessions,
     seals: OnceLock<Arc<dyn Seals>>,
@@ -183,6 +185,7 @@ impl Engine {
             clock,
             waiters: Arc::default(),
             wakes: Arc::new(Wakes::new(store.backend() == Backend::Postgres)),
+            bells: bells::Bells::default(),
             sessions: Sessions::new(Arc::clone(&store)),
             seals: OnceLock::new(),
             store,
@@ -231,6 +234,12 @@ impl Engine {
     #[must_use]
     pub const fn wakes(&self) -> &Arc<Wakes> {
         &self.wakes
+    }
+
+    /// Bells of those who read feeds.
+    #[must_use]
+    pub const fn bells(&self) -> &bells::Bells {
+        &self.bells
     }
 
     /// Whether a tenant may use tools that nobody registered.
@@ -484,5 +493,6 @@ impl Engine {
         self.cache.insert(effect, Arc::clone(record));
         self.waiters.wake(effect);
         self.wakes.changed(effect, record.life.due_at());
+        self.bells.ring(&record.key.tenant);
     }
 }

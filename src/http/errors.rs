@@ -53,8 +53,15 @@ impl From<ServiceError> for Problem {
                 Self::new(ProblemType::StaleRevision, "The receipt source has another revision.")
                     .with("found", serde_json::json!({ "revision": found }))
             }
+            ServiceError::StaleSubscription { found } => {
+                Self::new(ProblemType::StaleRevision, "The subscription has another revision.")
+                    .with("found", serde_json::json!({ "revision": found }))
+            }
             ServiceError::BadSignature => {
                 Self::new(ProblemType::Unauthenticated, "Send a delivery that its source has signed, or a valid token.")
+            }
+            ServiceError::CursorGone => {
+                Self::new(ProblemType::CursorGone, "The event that this cursor names is not in the journal any more.")
             }
             ServiceError::TooLarge { reason, limit_bytes } => {
                 Self::new(ProblemType::TooLarge, sentence(reason)).with("limit_bytes", limit_bytes)

@@ -60,6 +60,16 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(api::queue::read_queue))
         .routes(routes!(api::queue::preview_resolutions))
         .routes(routes!(api::queue::resolve_effects))
+        .routes(routes!(api::events::read_events))
+        .routes(routes!(api::subscriptions::subscribe, api::subscriptions::list_subscriptions))
+        .routes(routes!(
+            api::subscriptions::read_subscription,
+            api::subscriptions::put_subscription,
+            api::subscriptions::unsubscribe
+        ))
+        .routes(routes!(api::subscriptions::rotate_secret))
+        .routes(routes!(api::subscriptions::list_dead_letters))
+        .routes(routes!(api::subscriptions::resend_dead_letters))
         .routes(routes!(api::tools::list_tools))
         .routes(routes!(api::tools::put_tool, api::tools::read_tool, api::tools::delete_tool))
         .routes(routes!(api::tools::pause_tool))

@@ -23,6 +23,7 @@ problems! {
     Problem403 "The token may not do this (`insufficient-scope`).",
     Problem404 "Absent, or of another tenant (`not-found`).",
     Problem409 "A conflict (`state-conflict`, `stale-fence`, `lease-lost`, `stale-request`, `approval-stale`, `profile-mismatch`, `suspected-duplicate`, `aliases-unavailable`).",
+    Problem410 "The event that the cursor names is not in the journal any more (`cursor-gone`).",
     Problem412 "Another revision was found (`stale-revision`).",
     Problem413 "A limit is exceeded (`too-large`).",
     Problem415 "The body is not JSON (`unsupported-media-type`).",
@@ -62,10 +63,11 @@ impl Modify for Bearer {
         (name = "tools", description = "Registered kinds of operation"),
         (name = "recovery", description = "Incomplete work: the sweep at start, plans and their executions"),
         (name = "receipts", description = "Vendors' webhooks: their sources, their delivery, their quarantine"),
+        (name = "events", description = "The feed of events, and subscriptions to it"),
         (name = "service", description = "The service itself"),
     ),
     components(schemas(crate::domain::fault::Fault), responses(
-        Problem400, Problem401, Problem403, Problem404, Problem409, Problem412, Problem413, Problem415, Problem422,
+        Problem400, Problem401, Problem403, Problem404, Problem409, Problem410, Problem412, Problem413, Problem415, Problem422,
         Problem428, Problem429, Problem503
     )),
     modifiers(&Bearer)

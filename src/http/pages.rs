@@ -17,7 +17,7 @@ pages! {
     "invalid-request", "operation-id-required", "unauthenticated", "insufficient-scope", "not-found",
     "method-not-allowed", "request-timeout", "state-conflict", "stale-fence", "lease-lost", "stale-request",
     "approval-stale", "profile-mismatch", "suspected-duplicate", "stale-revision", "precondition-required",
-    "aliases-unavailable",
+    "aliases-unavailable", "cursor-gone",
     "too-large", "unsupported-media-type", "operation-reused", "receipt-rejected", "rate-limited", "capacity",
     "store-unavailable", "internal-error",
 }

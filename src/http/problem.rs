@@ -45,6 +45,8 @@ pub enum ProblemType {
     PreconditionRequired,
     /// Aliases are asked for, and no keyring is configured.
     AliasesUnavailable,
+    /// The place that a cursor of the feed names is gone.
+    CursorGone,
     /// Over a limit.
     TooLarge,
     /// Not JSON.
@@ -65,7 +67,7 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// All types.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::InvalidRequest,
         Self::OperationIdRequired,
         Self::Unauthenticated,
@@ -83,6 +85,7 @@ impl ProblemType {
         Self::StaleRevision,
         Self::PreconditionRequired,
         Self::AliasesUnavailable,
+        Self::CursorGone,
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::OperationReused,
@@ -113,6 +116,7 @@ impl ProblemType {
             Self::StaleRevision => ("stale-revision", 412, "Another revision was found"),
             Self::PreconditionRequired => ("precondition-required", 428, "A precondition is required"),
             Self::AliasesUnavailable => ("aliases-unavailable", 409, "No alias keyring is configured"),
+            Self::CursorGone => ("cursor-gone", 410, "This place of the feed is gone"),
             Self::TooLarge => ("too-large", 413, "A limit is exceeded"),
             Self::UnsupportedMediaType => ("unsupported-media-type", 415, "The body must be JSON"),
             Self::OperationReused => ("operation-reused", 422, "This operation id stands for another operation"),

@@ -112,7 +112,7 @@ pub(super) fn webhook(
 
 /// One signature of the Standard Webhooks specification: version, comma, and the HMAC over id, time
 /// and body.
-fn sign(secret: &SigningSecret, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
+pub(super) fn sign(secret: &SigningSecret, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.bytes()).ok()?;
     mac.update(format!("{id}.{timestamp}.").as_bytes());
     mac.update(body);

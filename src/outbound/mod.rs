@@ -8,6 +8,7 @@ pub mod declarative;
 pub mod guard;
 pub mod otlp;
 pub mod reach;
+pub mod webhooks;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

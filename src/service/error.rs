@@ -57,9 +57,18 @@ pub enum ServiceError {
         /// The revision found.
         found: u32,
     },
+    /// The subscription was changed by somebody else.
+    #[error("stale subscription revision {found}")]
+    StaleSubscription {
+        /// The revision found.
+        found: u32,
+    },
     /// No such receipt source, or a delivery that it did not sign: nobody is told which.
     #[error("no good signature")]
     BadSignature,
+    /// The event that a cursor of the feed names is not there any more.
+    #[error("the cursor's event is gone")]
+    CursorGone,
     /// More than can be kept.
     #[error("too large: {reason}")]
     TooLarge {

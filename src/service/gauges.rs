@@ -43,6 +43,8 @@ impl Service {
         metrics::gauge!("actonce_sweep_age_seconds").set(swept.elapsed().as_secs_f64());
         let waiters = u32::try_from(self.engine().waiters().count()).unwrap_or(u32::MAX);
         metrics::gauge!("actonce_waiters").set(f64::from(waiters));
+        let listeners = u32::try_from(self.event_listeners()).unwrap_or(u32::MAX);
+        metrics::gauge!("actonce_event_listeners").set(f64::from(listeners));
         for pool in self.engine().store().pools() {
             for (state, count) in [("in_use", pool.in_use), ("idle", pool.idle)] {
                 metrics::gauge!("actonce_pool_connections", "pool" => pool.pool, "state" => state)
@@ -64,6 +66,8 @@ impl Service {
         match self.engine().store().open_states().await {
             Ok(states) => {
                 self.show_open_effects(&states);
+                let age = self.outbox_age_seconds().await.unwrap_or(f64::NAN);
+                metrics::gauge!("actonce_outbox_age_seconds").set(age);
                 *asked = Some(Instant::now());
             }
             Err(error) => {
@@ -94,5 +98,6 @@ fn unknown() {
         metrics::gauge!("actonce_effects_open", "state" => state.as_str()).set(f64::NAN);
         metrics::gauge!("effects_unresolved_age_seconds", "state" => state.as_str()).set(f64::NAN);
     }
+    metrics::gauge!("actonce_outbox_age_seconds").set(f64::NAN);
     metrics::gauge!("actonce_store_up").set(0.0);
 }

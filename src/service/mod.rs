@@ -9,6 +9,7 @@ mod doubts;
 pub mod dry_run;
 pub mod effects;
 pub mod error;
+pub mod events;
 pub mod evidence;
 mod gauges;
 pub mod grants;
@@ -17,6 +18,7 @@ pub mod journal;
 pub mod keys;
 pub mod lists;
 pub mod mask;
+pub mod outbox;
 pub mod places;
 pub mod ports;
 pub mod profiles;
@@ -67,6 +69,8 @@ pub struct Service {
     startup: recovery::startup::Board,
     sealer: Arc<Sealer>,
     inbound: Inbound,
+    events: events::Events,
+    outbox: outbox::Outbox,
     proof: proof::checkpoint::Proof,
     bypass: bypass::Reports,
     /// Doubts are to be woken.
@@ -114,6 +118,8 @@ impl Service {
             asks: Asks::default(),
             startup: recovery::startup::Board::default(),
             inbound: Inbound::default(),
+            events: events::Events::default(),
+            outbox: outbox::Outbox::default(),
             doubt_wake: tokio::sync::Notify::new(),
             gauges: Gauges::default(),
             sealer,

@@ -198,6 +198,7 @@ impl Service {
             Heard::Nothing | Heard::Hello { first: false } => {}
             Heard::Hello { first: true } => self.say_hello().await,
             Heard::Changed(effects) => {
+                self.engine().bells().ring_elsewhere();
                 for effect in effects {
                     self.engine().forget(effect);
                 }

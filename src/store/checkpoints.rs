@@ -10,7 +10,9 @@ use crate::domain::time::Timestamp;
 /// Bytes of one leaf: effect, revision (big endian), hash.
 pub const LEAF_BYTES: usize = 52;
 
-/// How far the checkpoints of a deployment are: the last row that was seen, in the order in which rows were written.
+/// How far the checkpoints of a deployment are. SQLite goes through the rows as they were written, and `moved` is
+/// the last one that was seen. Postgres goes tenant by tenant through what was written in a span, as there is no
+/// other order in which rows are found and none is left out: between two looks `moved` is where the next one begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// The store's number of when it was written.
@@ -21,7 +23,9 @@ pub struct Mark {
     pub effect: Uuid,
     /// Its revision.
     pub revision: u32,
-    /// While a look at everything is under way: where to go on after it.
+    /// While a look is under way: where it began. Below zero it is a look at everything.
+    pub low: Option<i64>,
+    /// While a look is under way: where the next one begins.
     pub again_to: Option<i64>,
 }
 
@@ -29,7 +33,7 @@ impl Mark {
     /// Before every row.
     #[must_use]
     pub const fn start() -> Self {
-        Self { moved: 0, tenant: String::new(), effect: Uuid::nil(), revision: 0, again_to: None }
+        Self { moved: 0, tenant: String::new(), effect: Uuid::nil(), revision: 0, low: None, again_to: None }
     }
 }
 
@@ -49,7 +53,7 @@ pub struct MovedRow {
 /// Rows that were written since a mark.
 #[derive(Debug)]
 pub struct Moved {
-    /// The rows, as they were written.
+    /// The rows.
     pub rows: Vec<MovedRow>,
     /// Where the next look starts.
     pub next: Mark,
@@ -78,7 +82,7 @@ pub trait CheckpointStore {
     /// How far the checkpoints are.
     async fn checkpoint_mark(&self) -> Result<Mark>;
 
-    /// Rows written since a mark, as they were written. No row is left out for ever, however late its commit. Where
+    /// Rows written since a mark. No row is left out for ever, however late its commit. Where
     /// the store's numbers were given anew (a restore, a rebuilt file) it begins again with all of them.
     async fn moved(&self, after: &Mark, limit: u32) -> Result<Moved>;
 

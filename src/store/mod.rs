@@ -12,6 +12,7 @@ pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
 pub mod error;
+pub mod feed;
 pub mod inspect;
 pub mod migrate;
 pub mod open;
@@ -24,6 +25,7 @@ pub mod recovery;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
+pub mod subscriptions;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -39,12 +41,14 @@ pub use bypass::BypassStore;
 pub use changeset::{ChangeSet, Committed, IntentRow, OpenRow, Postponed, Renewal, RevisionRow};
 pub use checkpoints::CheckpointStore;
 pub use error::{Corruption, StoreError};
+pub use feed::{FeedContent, FeedMark, FeedPage, FeedRow, FeedStore};
 pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk};
 pub use pools::{PoolStore, PoolUse};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
 pub use secrets::{SecretStore, ToolSecretRow};
+pub use subscriptions::SubscriptionStore;
 
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -203,6 +207,8 @@ pub trait Store:
     + ReceiptStore
     + ApprovalStore
     + ProfileStore
+    + FeedStore
+    + SubscriptionStore
     + CheckpointStore
     + BypassStore
     + PoolStore

@@ -6,6 +6,7 @@ mod config;
 mod doctor;
 mod documents;
 mod elapsed;
+mod events;
 mod http;
 mod journal;
 mod model;

@@ -12,6 +12,7 @@ pub mod receipts;
 pub mod reconciliation;
 pub mod recovery;
 pub mod resolution;
+pub mod subscription;
 pub mod timing;
 pub mod tool;
 

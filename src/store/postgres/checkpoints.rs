@@ -35,6 +35,46 @@ fn checkpoint(row: &PgRow) -> Result<CheckpointRow> {
     })
 }
 
+/// Where a look at everything begins: below every number.
+const EVERYTHING: i64 = -1;
+
+fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Rows of one look.
+struct Look<'a> {
+    store: &'a PostgresStore,
+    before: i64,
+    limit: usize,
+    rows: Vec<MovedRow>,
+    /// The number of the last one.
+    at: i64,
+}
+
+impl Look<'_> {
+    fn is_full(&self) -> bool {
+        self.rows.len() >= self.limit
+    }
+
+    /// Rows of a tenant after a place, as many as there is room for.
+    async fn read(&mut self, tenant: &str, moved: i64, effect: Uuid, revision: u32) -> Result<()> {
+        let room = self.limit.saturating_sub(self.rows.len());
+        let query = sqlx::query(sql::MOVED).bind(tenant).bind(moved).bind(effect).bind(int(revision));
+        let query = query.bind(self.before).bind(i64::try_from(room).unwrap_or(i64::MAX));
+        for row in &query.fetch_all(&self.store.readers).await? {
+            self.at = row.try_get(0)?;
+            self.rows.push(MovedRow {
+                tenant: row.try_get(1)?,
+                effect: row.try_get(2)?,
+                revision: unsigned(row.try_get::<i32, _>(3)?, "entries", "revision")?,
+                hash: row.try_get(4)?,
+            });
+        }
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl CheckpointStore for PostgresStore {
     async fn checkpoint_mark(&self) -> Result<Mark> {
@@ -46,44 +86,50 @@ impl CheckpointStore for PostgresStore {
             tenant: row.try_get(1)?,
             effect: row.try_get(2)?,
             revision: unsigned(row.try_get::<i32, _>(3)?, "checkpoint_mark", "revision")?,
-            again_to: row.try_get(4)?,
+            low: row.try_get(4)?,
+            again_to: row.try_get(5)?,
         })
     }
 
     async fn moved(&self, after: &Mark, limit: u32) -> Result<Moved> {
-        let horizon: i64 = sqlx::query_scalar(sql::HORIZON).fetch_one(&self.readers).await?;
-        // A mark that is ahead of the server was made by another one: transactions are counted anew there, and
-        // nobody knows what was seen.
-        let begun_again = Mark { again_to: Some(horizon), ..Mark::start() };
-        let after = if after.again_to.is_none() && after.moved > horizon { &begun_again } else { after };
-        let before = after.again_to.map_or(horizon, |_| i64::MAX);
-        let found = sqlx::query(sql::MOVED)
-            .bind(after.moved)
-            .bind(after.tenant.as_str())
-            .bind(after.effect)
-            .bind(int(after.revision))
-            .bind(before)
-            .bind(i64::from(limit))
-            .fetch_all(&self.readers)
-            .await?;
-        let is_last = found.len() < usize::try_from(limit).unwrap_or(usize::MAX);
-        let mut moved = Moved { rows: Vec::with_capacity(found.len()), next: after.clone(), is_last };
-        for row in &found {
-            let row_moved: i64 = row.try_get(0)?;
-            let row = MovedRow {
-                tenant: row.try_get(1)?,
-                effect: row.try_get(2)?,
-                revision: unsigned(row.try_get::<i32, _>(3)?, "entries", "revision")?,
-                hash: row.try_get(4)?,
-            };
-            let (tenant, effect, revision) = (row.tenant.clone(), row.effect, row.revision);
-            moved.next = Mark { moved: row_moved, tenant, effect, revision, again_to: after.again_to };
-            moved.rows.push(row);
+        let (low, to) = if let (Some(low), Some(to)) = (after.low, after.again_to) {
+            (low, to)
+        } else {
+            let horizon: i64 = sqlx::query_scalar(sql::HORIZON).fetch_one(&self.readers).await?;
+            // A mark that is ahead of the server was made by another one: transactions are counted anew there, and
+            // nobody knows what was seen.
+            (if after.moved > horizon { EVERYTHING } else { after.moved }, horizon)
+        };
+        let before = if low == EVERYTHING { i64::MAX } else { to };
+        let mut look = Look { store: self, before, limit: size(limit), rows: Vec::new(), at: 0 };
+        if after.low.is_some() {
+            look.read(&after.tenant, after.moved, after.effect, after.revision).await?;
         }
-        if let (true, Some(again_to)) = (is_last, after.again_to) {
-            moved.next = Mark { moved: again_to, ..Mark::start() };
+        let from = if after.low.is_some() { after.tenant.as_str() } else { "" };
+        let tenants = sqlx::query_scalar(sql::MOVED_TENANTS).bind(from).bind(low).bind(before).bind(i64::from(limit));
+        let tenants: Vec<String> = if look.is_full() { Vec::new() } else { tenants.fetch_all(&self.readers).await? };
+        let has_all_tenants = !look.is_full() && tenants.len() < size(limit);
+        for tenant in &tenants {
+            if look.is_full() {
+                break;
+            }
+            look.read(tenant, low, Uuid::nil(), 0).await?;
         }
-        Ok(moved)
+        let is_last = has_all_tenants && !look.is_full();
+        let next = match look.rows.last() {
+            // Nothing was written, and nothing has to be noted.
+            None if after.low.is_none() && low != EVERYTHING => after.clone(),
+            Some(last) if !is_last => Mark {
+                moved: look.at,
+                tenant: last.tenant.clone(),
+                effect: last.effect,
+                revision: last.revision,
+                low: Some(low),
+                again_to: Some(to),
+            },
+            _ => Mark { moved: to, ..Mark::start() },
+        };
+        Ok(Moved { rows: look.rows, next, is_last })
     }
 
     async fn newest_checkpoints(&self, tenants: &[Tenant]) -> Result<Vec<Option<(u64, String)>>> {
@@ -105,11 +151,13 @@ impl CheckpointStore for PostgresStore {
             .bind(next.tenant.as_str())
             .bind(next.effect)
             .bind(int(next.revision))
+            .bind(next.low)
             .bind(next.again_to)
             .bind(seen.moved)
             .bind(seen.tenant.as_str())
             .bind(seen.effect)
             .bind(int(seen.revision))
+            .bind(seen.low)
             .bind(seen.again_to);
         if set.execute(&mut *tx).await?.rows_affected() != 1 {
             tx.rollback().await?;

@@ -8,6 +8,7 @@ mod checkpoints;
 mod commit;
 mod doubts;
 mod elapsed;
+mod feed;
 pub(in crate::store) mod inspect;
 mod listen;
 mod operators;
@@ -20,6 +21,7 @@ mod recovery;
 mod secrets;
 mod single;
 pub mod sql;
+mod subscriptions;
 mod tools;
 
 use std::time::{Duration, Instant};
@@ -99,6 +101,7 @@ impl PostgresStore {
         let readers = pool(connections.max(2)).connect_with(options.clone()).await?;
         if migrate {
             migrate::postgres(&readers).await?;
+            feed::continue_numbers(&readers).await?;
         } else {
             migrate::check_postgres(&readers).await?;
         }

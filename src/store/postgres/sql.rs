@@ -11,10 +11,12 @@ pub mod bypass;
 pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
+pub mod feed;
 pub mod inspect;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
+pub mod subscriptions;
 
 /// The database's time in microseconds.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -350,6 +352,8 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         doubts::ALL,
         checkpoints::ALL,
         bypass::ALL,
+        feed::ALL,
+        subscriptions::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

@@ -47,6 +47,7 @@ impl CheckpointStore for SqliteStore {
             tenant: row.try_get("tenant")?,
             effect: row.try_get("effect")?,
             revision: row.try_get("revision")?,
+            low: None,
             again_to: None,
         })
     }
@@ -72,7 +73,7 @@ impl CheckpointStore for SqliteStore {
                 hash: column(row, "entries", "hash", &row_id)?,
             };
             let (tenant, effect, revision) = (row.tenant.clone(), row.effect, row.revision);
-            moved.next = Mark { moved: row_id, tenant, effect, revision, again_to: None };
+            moved.next = Mark { moved: row_id, tenant, effect, revision, low: None, again_to: None };
             moved.rows.push(row);
         }
         Ok(moved)

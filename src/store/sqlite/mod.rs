@@ -14,6 +14,7 @@ mod commit;
 mod connect;
 mod doubts;
 mod elapsed;
+mod feed;
 pub(in crate::store) mod inspect;
 mod operators;
 mod plan;
@@ -26,6 +27,7 @@ mod record;
 mod recovery;
 mod secrets;
 pub mod sql;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod tools;

@@ -27,7 +27,7 @@ fn work(row: &SqliteRow) -> std::result::Result<OpenWork, Corruption> {
 impl SqliteStore {
     /// Runs statements in a transaction of their own, and keeps the time that it gave out. Answers how
     /// many rows the last one touched.
-    async fn write<const N: usize>(
+    pub(super) async fn write<const N: usize>(
         &self,
         queries: [sqlx::query::Query<'_, Sqlite, SqliteArguments>; N],
     ) -> Result<u64> {

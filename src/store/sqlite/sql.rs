@@ -10,10 +10,12 @@ pub mod bypass;
 pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
+pub mod feed;
 pub mod inspect;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
+pub mod subscriptions;
 
 /// Every statement of this file by name.
 pub const ALL: &[(&str, &str)] = &[
@@ -69,6 +71,8 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         doubts::ALL,
         checkpoints::ALL,
         bypass::ALL,
+        feed::ALL,
+        subscriptions::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

@@ -31,6 +31,8 @@ struct Operation {
     path: &'static str,
     /// `None`: for everybody.
     scope: Option<Scope>,
+    /// One that is needed beside it.
+    also: Option<Scope>,
     /// What stands for the parameter of the path.
     name: String,
     body: Option<Value>,
@@ -42,11 +44,15 @@ impl Operation {
     fn new(method: &'static str, path: &'static str, scope: Option<Scope>, name: &str) -> Self {
         let name = name.to_owned();
         let foreign = if path.contains('{') { Foreign::NotFound } else { Foreign::Own };
-        Self { method, path, scope, name, body: None, foreign, success: 200 }
+        Self { method, path, scope, also: None, name, body: None, foreign, success: 200 }
     }
 
     fn body(self, body: Value) -> Self {
         Self { body: Some(body), ..self }
+    }
+
+    fn also(self, scope: Scope) -> Self {
+        Self { also: Some(scope), ..self }
     }
 
     fn answers(self, success: u16) -> Self {
@@ -134,6 +140,14 @@ async fn table(api: &Api) -> Vec<Operation> {
     let adoption = json!({ "profile_id": profile, "idempotency_key": "key", "reason": "x" });
     let declared: &'static str = profile.clone().leak();
     let components = json!([{ "class": "tool", "name": "x", "behavior_version": "1", "implementation_version": "1" }]);
+    let subscription = json!({ "url": "https://example.org/hook", "enabled": false, "start": "beginning" });
+    let mut subscriptions = Vec::new();
+    for _ in 0..2 {
+        let made = api.post("/api/subscriptions", &subscription).await.expect(201);
+        subscriptions.push(made.str("/subscription_id").to_owned());
+    }
+    let (subscribed, unsubscribed) = (&*subscriptions[0], &*subscriptions[1]);
+    let hear = Some(Scope::EventsRead);
     let (read, write) = (Some(Scope::EffectsRead), Some(Scope::EffectsWrite));
     let recovery = Some(Scope::RecoveryOperate);
     let plan = api.post("/api/recovery/plans", &json!({ "states": ["intent_recorded"] })).await.expect(200).json;
@@ -209,6 +223,17 @@ async fn table(api: &Api) -> Vec<Operation> {
         on("GET", "/api/quarantine/{id}", resolve, &attached),
         on("POST", "/api/quarantine/{id}/attach", resolve, &attached).body(attach),
         on("DELETE", "/api/quarantine/{id}", resolve, &discarded).body(json!({ "reason": "because" })).answers(204),
+        on("GET", "/api/events", hear, ""),
+        on("POST", "/api/subscriptions", hear, "").also(Scope::ToolsWrite).body(subscription.clone()).answers(201),
+        on("GET", "/api/subscriptions", hear, ""),
+        on("GET", "/api/subscriptions/{subscription_id}", hear, subscribed),
+        on("PUT", "/api/subscriptions/{subscription_id}", hear, subscribed)
+            .also(Scope::ToolsWrite)
+            .body(bodies::without(subscription, "start")),
+        on("POST", "/api/subscriptions/{subscription_id}/secret", hear, subscribed).also(Scope::ToolsWrite),
+        on("GET", "/api/subscriptions/{subscription_id}/dead-letters", hear, subscribed),
+        on("POST", "/api/subscriptions/{subscription_id}/resend", hear, subscribed).also(Scope::ToolsWrite),
+        on("DELETE", "/api/subscriptions/{subscription_id}", hear, unsubscribed).also(Scope::ToolsWrite).answers(204),
         on("GET", "/api/openapi.json", None, ""),
         on("GET", "/api/timing/recent", Some(Scope::TimingRead), ""),
         on("GET", "/livez", None, ""),
@@ -252,6 +277,12 @@ async fn every_operation_asks_for_its_scope(store: StoreUnderTest) {
     assert_eq!(everything(&api).await, before, "a refused request changed something");
     for operation in &table {
         let scope = operation.scope.map_or("events:read", Scope::as_str);
+        if let Some(also) = operation.also {
+            let answer = operation.send(&api.with_token(token(scope)), &operation.name).await;
+            assert_eq!(answer.problem(403, "insufficient-scope").at("/required_scope"), also.as_str());
+        }
+        let scope = operation.also.map_or_else(|| scope.to_owned(), |also| format!("{scope},{}", also.as_str()));
+        let scope = scope.as_str();
         operation.send(&api.with_token(token(scope)), &operation.name).await.expect(operation.success);
     }
 }
@@ -294,7 +325,8 @@ fn assert_table_is_complete(table: &[Operation]) {
             documented.insert((path.clone(), method.clone()));
             let row = table.iter().find(|row| row.path == path && row.method.eq_ignore_ascii_case(method));
             let Some(row) = row else { continue };
-            let mut expected = row.scope.map_or(json!([{}]), |scope| json!([{ "bearer": [scope.as_str()] }]));
+            let scopes: Vec<_> = row.scope.iter().chain(&row.also).map(|scope| scope.as_str()).collect();
+            let mut expected = if scopes.is_empty() { json!([{}]) } else { json!([{ "bearer": scopes }]) };
             if row.path == "/api/receipts/{source}" {
                 // A good signature stands for a token.
                 expected.as_array_mut().unwrap().insert(0, json!({}));

@@ -8,7 +8,9 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 18] = [
+const NO_INDEX: [&str; 22] = [
+    "SUBSCRIPTIONS_LOCK",
+    "MESSAGES_ADD",
     "DOUBT_WAKES",
     "NOW",
     "NOTIFY",
@@ -21,6 +23,8 @@ const NO_INDEX: [&str; 18] = [
     "ALIAS_KEYS",
     "ALIAS_KEYS_ADD",
     "ALIAS_KEYS_RETIRE",
+    "FEED_LOCK",
+    "FEED_HIGHEST",
     "EXECUTION_ADD",
     "CLAIM",
     "WAIT_BEGIN",
@@ -28,6 +32,8 @@ const NO_INDEX: [&str; 18] = [
     "MARK",
     "CHECKPOINT_ADD",
 ];
+/// These walk the enabled subscriptions of all tenants, which are few.
+const ALL_SUBSCRIPTIONS: [&str; 4] = ["SUBSCRIBED", "SUBSCRIPTIONS_CLAIM", "SUBSCRIPTIONS_RELEASE", "OUTSTANDING"];
 /// For operators, now and then: any index of the tenant's will do.
 const RARE: [&str; 2] = ["TOOLS", "TOOL_IN_USE"];
 
@@ -57,6 +63,8 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
         "recovery_receipts",
         "recovery_claims",
         "run_waits",
+        "subscriptions",
+        "deliveries",
     ];
     let mut found = Vec::new();
     for (number, line) in plan.iter().enumerate() {
@@ -76,14 +84,15 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
         let condition = plan.get(number + 1).map_or("", |next| next.trim_start());
         let first_column = match name {
             "DUE" | "QUEUE_OVERDUE" => "due_us",
-            "MOVED" => "moved",
             "MARK_SET" => "one",
             "SOURCE_AT" => "source_id",
             "QUARANTINE_DUE" => "next_try_us",
             "QUARANTINE_EXPIRE" => "expires_us",
             _ => "tenant",
         };
-        let is_bounded = condition.starts_with("Index Cond:") && condition.contains(first_column);
+        let is_bounded = condition.starts_with("Index Cond:") && condition.contains(first_column)
+            || step.contains("feed_origin")
+            || (ALL_SUBSCRIPTIONS.contains(&name) && step.contains(" subscriptions"));
         // One row, from the end that is wanted.
         if is_bad || (is_index && !is_bounded && name != "NEXT_DUE" && name != "QUARANTINE_NEXT") {
             found.push(format!("{name}: {step}\n{}", plan.join("\n")));
@@ -106,6 +115,8 @@ async fn all_faults(store: &PostgresStore) -> Vec<String> {
         sql::doubts::ALL,
         sql::checkpoints::ALL,
         sql::bypass::ALL,
+        sql::feed::ALL,
+        sql::subscriptions::ALL,
         receipts_sql::ALL,
     ];
     for (name, statement) in all.into_iter().flatten() {

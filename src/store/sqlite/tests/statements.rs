@@ -24,6 +24,8 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/operators.rs"),
         include_str!("../sql/bypass.rs"),
         include_str!("../sql/recovery.rs"),
+        include_str!("../sql/feed.rs"),
+        include_str!("../sql/subscriptions.rs"),
         include_str!("../sql/elapsed.rs"),
         include_str!("../sql/inspect.rs"),
         include_str!("../sql/checkpoints.rs"),
