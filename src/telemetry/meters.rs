@@ -78,6 +78,8 @@ const DESCRIBED: &[(&str, Kind, &str)] = &[
     ("actonce_quarantine_full_total", Kind::Counter, "Deliveries refused because the quarantine is full"),
     ("actonce_quarantine_expired_total", Kind::Counter, "Deliveries that left the quarantine unapplied"),
     ("actonce_panics_total", Kind::Counter, "Panics of any part"),
+    ("actonce_connections_refused_total", Kind::Counter, "Connections beyond the bound, answered or closed"),
+    ("actonce_rate_limited_total", Kind::Counter, "Requests over the rate of a tenant or a principal"),
     ("actonce_log_lines_dropped_total", Kind::Counter, "Log lines that standard error did not take, by reason"),
     ("actonce_timing_dropped_total", Kind::Counter, "Timings that were not kept because the ring was in use"),
     ("actonce_spans_exported_total", Kind::Counter, "Spans that the collector took"),
@@ -148,6 +150,12 @@ fn begin_at_zero() {
         metrics::counter!("actonce_log_lines_dropped_total", "reason" => reason).increment(0);
     }
     metrics::counter!("actonce_panics_total").increment(0);
+    for how in ["answered", "closed"] {
+        metrics::counter!("actonce_connections_refused_total", "how" => how).increment(0);
+    }
+    for by in ["tenant", "principal"] {
+        metrics::counter!("actonce_rate_limited_total", "by" => by).increment(0);
+    }
     metrics::counter!("actonce_checkpoint_failures_total").increment(0);
     metrics::counter!("jwks_refresh_failures_total").increment(0);
     metrics::counter!("actonce_spans_exported_total").increment(0);
