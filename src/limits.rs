@@ -272,3 +272,12 @@ pub const BYPASS_WAIT_SECONDS: u64 = 20;
 pub const BYPASS_BODY_SECONDS: u64 = 600;
 /// Longest silence of who sends an export or reads a report.
 pub const BYPASS_SILENCE_SECONDS: u64 = 30;
+
+/// Open effects that a restore reads at once.
+pub const RESTORE_PAGE: u32 = 500;
+/// Open effects that a restore moves at once: a batch of commits.
+pub const RESTORE_AT_ONCE: usize = 128;
+/// Effects that a restore lists because they can't be read back.
+pub const RESTORE_LISTED: usize = 100;
+/// Why a restore was made.
+pub const RESTORE_REASON_BYTES: usize = 1_024;

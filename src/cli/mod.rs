@@ -1,5 +1,6 @@
 //! The command line (protocol §14).
 
+mod backup;
 mod demo;
 mod evidence;
 mod health;
@@ -30,6 +31,10 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Bring the database to this version's schema, and stop.
     Migrate(migrate::MigrateArgs),
+    /// Copy the embedded database into a file while a service works on it.
+    Backup(backup::BackupArgs),
+    /// After a restore from a backup, before anything is served: fence off everybody from before.
+    RestoreEpoch(backup::RestoreArgs),
     /// Print one token, signed with a local key.
     Token(Box<TokenArgs>),
     /// Print the OpenAPI document.
@@ -59,6 +64,8 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Migrate(args) => block_on(migrate::run(&args)),
+        Command::Backup(args) => block_on(backup::backup(&args)),
+        Command::RestoreEpoch(args) => block_on(backup::restore(&args)),
         Command::Token(args) => match config::token::run(&args, &Environment::from_process()) {
             Ok(token) => print(&token),
             Err(error) => fail(&error.to_string()),

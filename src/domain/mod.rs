@@ -19,6 +19,7 @@ pub mod record;
 pub mod recovery;
 pub mod refusal;
 pub mod resolution;
+pub mod restore;
 pub mod signing;
 pub mod source;
 pub mod state;

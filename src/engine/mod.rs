@@ -22,6 +22,7 @@ use crate::domain::decide::{self, Answer, Change, Context, Decision};
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::{Intent, Record};
 use crate::domain::refusal::Refusal;
+use crate::domain::restore::fence_base;
 use crate::domain::state::{Directive, State};
 use crate::domain::tool::DuplicateRule;
 use crate::limits;
@@ -131,6 +132,8 @@ pub struct Engine {
     ad_hoc: AdHocTools,
     sessions: Sessions,
     seals: OnceLock<Arc<dyn Seals>>,
+    /// The fence before the first one of a new effect.
+    fence_base: u32,
 }
 
 /// Where a record came from.
@@ -151,6 +154,7 @@ impl Engine {
         ad_hoc_name: Name,
     ) -> Result<(Arc<Self>, Vec<futures_util::future::BoxFuture<'static, ()>>), StoreError> {
         let clock = Arc::new(DatabaseClock::start(store.as_ref()).await?);
+        let epoch = store.restore_epochs().await?.last().map_or(0, |epoch| epoch.number);
         let (commits, commit_loop) = CommitLane::new(Arc::clone(&store));
         let (loads, load_loops) = ReadLane::new(&store, 2);
         let (revisions, revision_loops) = ReadLane::new(&store, 2);
@@ -181,6 +185,7 @@ impl Engine {
             wakes: Arc::new(Wakes::new(store.backend() == Backend::Postgres)),
             sessions: Sessions::new(Arc::clone(&store)),
             seals: OnceLock::new(),
+            fence_base: fence_base(epoch),
             store,
             ad_hoc,
         };
@@ -251,6 +256,7 @@ impl Engine {
         principal: &Name,
         mut propose: Propose,
     ) -> Result<Decided, EngineError> {
+        propose.fence_base = self.fence_base;
         let key = EffectKey::of(tenant, &propose.operation_id);
         let mut record = self.cache.get(&key.effect).map(|record| (record, Source::Cache));
         for _ in 0..limits::COMMIT_RETRIES {

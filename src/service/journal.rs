@@ -9,6 +9,7 @@ use crate::domain::canonical::Sha256Digest;
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::journal::{GENESIS, entry_hash};
 use crate::domain::record::Life;
+use crate::domain::time::Timestamp;
 use crate::store::{AuditRow, JournalRow, Store, StoreError};
 
 impl Service {
@@ -104,10 +105,24 @@ pub struct Report {
     pub signatures_checked: bool,
     /// Kept copies of checkpoints that were looked for.
     pub copies: u64,
+    /// Restores to an earlier point that this database has been through.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restores: Vec<RestoreFact>,
     /// Findings in all.
     pub damaged: u64,
     /// The first findings, at most 1,000.
     pub findings: Vec<Finding>,
+}
+
+/// A restore to an earlier point: what was written down after it may be missed by whoever kept copies.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RestoreFact {
+    /// Its number.
+    pub epoch: u32,
+    /// The operator's name for it.
+    pub epoch_id: Name,
+    /// When, by database time.
+    pub begun_at: Timestamp,
 }
 
 const FINDINGS: usize = 1_000;
@@ -183,6 +198,12 @@ pub async fn verify(store: &dyn Store) -> Result<Report, StoreError> {
 /// The store can't answer.
 pub async fn verify_scope(store: &dyn Store, scope: &Scope) -> Result<Report, StoreError> {
     let mut report = Report::default();
+    report.restores = store
+        .restore_epochs()
+        .await?
+        .into_iter()
+        .map(|row| RestoreFact { epoch: row.number, epoch_id: row.epoch_id, begun_at: row.begun_at })
+        .collect();
     verify_entries(store, scope, &mut report).await?;
     check_open(store, scope, &mut report).await?;
     super::proof::check::checkpoints(store, scope, &mut report).await?;

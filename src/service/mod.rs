@@ -26,6 +26,7 @@ pub mod reconciliation;
 mod reconciliation_history;
 pub mod recovery;
 pub mod redact;
+pub mod restore;
 pub mod seal;
 pub mod secrets;
 pub mod sources;

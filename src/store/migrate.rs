@@ -10,7 +10,7 @@ use sqlx::{Connection as _, SqlSafeStr as _};
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 11;
+pub const LATEST: i64 = 12;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -33,6 +33,7 @@ const SQLITE: &[Script] = &[
     (9, "elapsed", include_str!("../../migrations/sqlite/0009_elapsed.sql")),
     (10, "checkpoints", include_str!("../../migrations/sqlite/0010_checkpoints.sql")),
     (11, "doubts", include_str!("../../migrations/sqlite/0011_doubts.sql")),
+    (12, "retention", include_str!("../../migrations/sqlite/0012_retention.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -46,6 +47,7 @@ const POSTGRES: &[Script] = &[
     (9, "elapsed", include_str!("../../migrations/postgres/0009_elapsed.sql")),
     (10, "checkpoints", include_str!("../../migrations/postgres/0010_checkpoints.sql")),
     (11, "doubts", include_str!("../../migrations/postgres/0011_doubts.sql")),
+    (12, "retention", include_str!("../../migrations/postgres/0012_retention.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.

@@ -6,6 +6,7 @@
 
 pub mod aliases;
 pub mod approvals;
+pub mod backup;
 pub mod bypass;
 pub mod changeset;
 pub mod checkpoints;
@@ -19,6 +20,7 @@ pub mod postgres;
 pub mod profiles;
 pub mod receipts;
 pub mod recovery;
+pub mod restore;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
@@ -202,6 +204,7 @@ pub trait Store:
     + ProfileStore
     + CheckpointStore
     + BypassStore
+    + restore::RestoreStore
     + Send
     + Sync
     + std::fmt::Debug

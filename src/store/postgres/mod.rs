@@ -15,6 +15,7 @@ mod query;
 mod receipts;
 pub mod receipts_sql;
 mod recovery;
+mod restore;
 mod secrets;
 mod single;
 pub mod sql;

@@ -14,6 +14,7 @@ pub mod elapsed;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
+pub mod restore;
 
 /// The database's time in microseconds.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -348,6 +349,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         doubts::ALL,
         checkpoints::ALL,
         bypass::ALL,
+        restore::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

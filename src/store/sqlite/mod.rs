@@ -22,6 +22,7 @@ mod receipts;
 pub mod receipts_sql;
 mod record;
 mod recovery;
+mod restore;
 mod secrets;
 pub mod sql;
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod elapsed;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
+pub mod restore;
 
 /// Every statement of this file by name.
 pub const ALL: &[(&str, &str)] = &[
@@ -67,6 +68,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         doubts::ALL,
         checkpoints::ALL,
         bypass::ALL,
+        restore::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

@@ -8,7 +8,7 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 22] = [
+const TABLES: [&str; 23] = [
     "retained_arguments",
     "grant_uses",
     "grants",
@@ -30,6 +30,7 @@ const TABLES: [&str; 22] = [
     "recovery_claims",
     "run_waits",
     "doubt_wakes",
+    "restore_epochs",
     "_sqlx_migrations",
 ];
 
