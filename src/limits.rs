@@ -281,3 +281,12 @@ pub const RESTORE_AT_ONCE: usize = 128;
 pub const RESTORE_LISTED: usize = 100;
 /// Why a restore was made.
 pub const RESTORE_REASON_BYTES: usize = 1_024;
+
+/// Effects that one transaction of a pruning has where nobody says.
+pub const PRUNE_BATCH: u32 = 100;
+/// Most of them: who writes waits for it.
+pub const PRUNE_BATCH_MAX: u32 = 500;
+/// Effects that one run prunes where nobody says.
+pub const PRUNE_RUN: u64 = 100_000;
+/// Tenants that a run lists by name.
+pub const PRUNE_TENANTS_LISTED: usize = 1_000;

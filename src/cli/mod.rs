@@ -7,6 +7,7 @@ mod health;
 mod journal;
 mod migrate;
 mod profile;
+mod prune;
 mod recovery;
 mod serve;
 
@@ -35,6 +36,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// After a restore from a backup, before anything is served: fence off everybody from before.
     RestoreEpoch(backup::RestoreArgs),
+    /// Prune settled effects after their window: one row of each stays for ever.
+    Prune(prune::PruneArgs),
     /// Print one token, signed with a local key.
     Token(Box<TokenArgs>),
     /// Print the OpenAPI document.
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Migrate(args) => block_on(migrate::run(&args)),
         Command::Backup(args) => block_on(backup::backup(&args)),
         Command::RestoreEpoch(args) => block_on(backup::restore(&args)),
+        Command::Prune(args) => block_on(prune::run(&args)),
         Command::Token(args) => match config::token::run(&args, &Environment::from_process()) {
             Ok(token) => print(&token),
             Err(error) => fail(&error.to_string()),

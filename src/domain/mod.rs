@@ -20,6 +20,7 @@ pub mod recovery;
 pub mod refusal;
 pub mod resolution;
 pub mod restore;
+pub mod retention;
 pub mod signing;
 pub mod source;
 pub mod state;

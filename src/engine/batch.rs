@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::domain::ids::EffectKey;
 use crate::domain::record::Record;
 use crate::limits;
-use crate::store::{ChangeSet, Committed, Corruption, Store, StoreError};
+use crate::store::{ChangeSet, Committed, Store, StoreError, Unloadable};
 
 /// Why a commit or a load has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -140,7 +140,7 @@ fn lone_failure(error: StoreError) -> Result<Committed, LaneError> {
 }
 
 /// What a load answers for one key.
-pub type Loaded = Result<Option<Record>, Corruption>;
+pub type Loaded = Result<Option<Record>, Unloadable>;
 
 /// A read that answers many keys at once.
 #[async_trait]

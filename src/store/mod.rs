@@ -21,6 +21,7 @@ pub mod profiles;
 pub mod receipts;
 pub mod recovery;
 pub mod restore;
+pub mod retention;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
@@ -43,6 +44,7 @@ pub use operators::{DoubtBound, EvidenceRow, OperatorStore, QueueRow, QueueWalk}
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
+pub use retention::Unloadable;
 pub use secrets::{SecretStore, ToolSecretRow};
 
 /// Result of a store call.
@@ -205,6 +207,7 @@ pub trait Store:
     + CheckpointStore
     + BypassStore
     + restore::RestoreStore
+    + retention::RetentionStore
     + Send
     + Sync
     + std::fmt::Debug
@@ -222,8 +225,8 @@ pub trait Store:
     async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>>;
 
     /// Loads records, one answer per key in order. A row that can't be read back is that key's
-    /// answer alone.
-    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>>;
+    /// answer alone, and so is what was pruned.
+    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>>;
 
     /// The newest revision of each effect, 0 where there is none.
     async fn revisions(&self, keys: &[EffectKey]) -> Result<Vec<u32>>;

@@ -13,6 +13,7 @@ mod readme;
 mod recipes;
 mod reconciliation;
 mod recovery;
+mod retention;
 mod scenarios;
 mod smoke;
 mod store;

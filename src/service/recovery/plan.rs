@@ -12,7 +12,7 @@ use crate::domain::recovery::plan::{Plan, PlanItem, Root, RootKind};
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::limits;
-use crate::store::{Corruption, Position, Walk};
+use crate::store::{Corruption, Position, Unloadable, Walk};
 
 /// What a plan is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,8 +134,8 @@ impl Service {
                 Ok(Some(record)) if request.wants(&record, now) => {
                     Some(self.plan_item(caller, &record, claimed).await?)
                 }
-                Ok(_) => None,
-                Err(corruption) => Some(unreadable(walk, position, &corruption)),
+                Ok(_) | Err(Unloadable::Pruned(_)) => None,
+                Err(Unloadable::Corrupt(corruption)) => Some(unreadable(walk, position, &corruption)),
             };
             items.push((*position, item));
         }

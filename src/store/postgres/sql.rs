@@ -15,6 +15,7 @@ pub mod operators;
 pub mod profiles;
 pub mod recovery;
 pub mod restore;
+pub mod retention;
 
 /// The database's time in microseconds.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -350,6 +351,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         checkpoints::ALL,
         bypass::ALL,
         restore::ALL,
+        retention::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

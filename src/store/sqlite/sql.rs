@@ -14,6 +14,7 @@ pub mod operators;
 pub mod profiles;
 pub mod recovery;
 pub mod restore;
+pub mod retention;
 
 /// Every statement of this file by name.
 pub const ALL: &[(&str, &str)] = &[
@@ -69,6 +70,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         checkpoints::ALL,
         bypass::ALL,
         restore::ALL,
+        retention::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

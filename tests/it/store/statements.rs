@@ -37,6 +37,7 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/operators.rs"),
         include_str!("../../../src/store/postgres/sql/bypass.rs"),
         include_str!("../../../src/store/postgres/sql/restore.rs"),
+        include_str!("../../../src/store/postgres/sql/retention.rs"),
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
         include_str!("../../../src/store/postgres/sql/elapsed.rs"),
         include_str!("../../../src/store/postgres/sql/checkpoints.rs"),

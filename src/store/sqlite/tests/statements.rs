@@ -24,6 +24,7 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/operators.rs"),
         include_str!("../sql/bypass.rs"),
         include_str!("../sql/restore.rs"),
+        include_str!("../sql/retention.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/elapsed.rs"),
         include_str!("../sql/checkpoints.rs"),
