@@ -1,6 +1,5 @@
 //! `actonce prune`: settled effects after their window.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -89,13 +88,11 @@ async fn pruned(args: &PruneArgs) -> Result<Pruned, String> {
 
 fn text(pruned: &Pruned) -> String {
     let word = if pruned.dry_run { "would be pruned" } else { "pruned" };
-    let mut text = format!("{} {word}, {} kept of {} that are old", pruned.pruned, pruned.kept, pruned.examined);
-    for of in &pruned.tenants {
-        let line = write!(text, "\n{}: {} {word}, {} kept, after {} days", of.tenant, of.pruned, of.kept, of.days);
-        drop(line);
-    }
-    if pruned.more {
-        text.push_str("\nthere is more: run it again");
-    }
-    text
+    let all = format!("{} {word}, {} kept of {} that are old", pruned.pruned, pruned.kept, pruned.examined);
+    let tenants = pruned
+        .tenants
+        .iter()
+        .map(|of| format!("{}: {} {word}, {} kept, after {} days", of.tenant, of.pruned, of.kept, of.days));
+    let more = pruned.more.then(|| "there is more: run it again".to_owned());
+    std::iter::once(all).chain(tenants).chain(more).collect::<Vec<_>>().join("\n")
 }

@@ -205,13 +205,10 @@ pub async fn verify(store: &dyn Store) -> Result<Report, StoreError> {
 /// # Errors
 /// The store can't answer.
 pub async fn verify_scope(store: &dyn Store, scope: &Scope) -> Result<Report, StoreError> {
-    let mut report = Report::default();
-    report.restores = store
-        .restore_epochs()
-        .await?
-        .into_iter()
-        .map(|row| RestoreFact { epoch: row.number, epoch_id: row.epoch_id, begun_at: row.begun_at })
-        .collect();
+    let restores = store.restore_epochs().await?.into_iter();
+    let restores =
+        restores.map(|row| RestoreFact { epoch: row.number, epoch_id: row.epoch_id, begun_at: row.begun_at });
+    let mut report = Report { restores: restores.collect(), ..Report::default() };
     verify_entries(store, scope, &mut report).await?;
     check_open(store, scope, &mut report).await?;
     super::proof::check::checkpoints(store, scope, &mut report).await?;

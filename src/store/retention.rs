@@ -20,6 +20,17 @@ pub enum Unloadable {
     Pruned(Box<Tombstone>),
 }
 
+impl Unloadable {
+    /// What can't be read back, where that is it.
+    #[must_use]
+    pub fn corruption(self) -> Option<Corruption> {
+        match self {
+            Self::Corrupt(corruption) => Some(corruption),
+            Self::Pruned(_) => None,
+        }
+    }
+}
+
 /// A settled effect that is old enough to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Old {

@@ -144,16 +144,17 @@ async fn nobody_is_told_to_act(api: &Api, downstream: &Downstream, lost: &Answer
 
 /// A person looks at the downstream's own list, decides, and resumes the tool.
 async fn goes_on(api: &Api, downstream: &Downstream) {
-    let prepared = api.get("prepared").await.revision();
-    api.resolve("prepared", prepared, &bodies::resolution("1", "completed")).await.expect(200).state("completed");
-    let waiting = api.get("waiting").await.revision();
-    api.resolve("waiting", waiting, &bodies::resolution("2", "safe_to_retry")).await.expect(200);
+    let held = api.get("held").await.revision();
+    api.resolve("held", held, &bodies::resolution("1", "completed")).await.expect(200).state("completed");
+    let retried = api.get("retried").await.revision();
+    api.resolve("retried", retried, &bodies::resolution("2", "safe_to_retry")).await.expect(200);
+    api.dispatch("retried", &bodies::claim()).await.expect(200).directive("stop");
     let revision = api.cancel("lost").await.expect(200).state("failed").revision();
     assert!(revision > 1);
     api.resume(TOOL).await.expect(200);
     api.resume("guarded").await.expect(200);
-    // It is asked for anew: the approval of before is not used.
-    api.dispatch("waiting", &bodies::claim()).await.expect(200).directive("authorize");
+    let again = api.dispatch("retried", &bodies::claim()).await.expect(200).directive("dispatch");
+    assert_eq!(again.dispatch().1, EPOCH + 1);
     let granted = act(api, downstream, "new").await;
     assert_eq!(granted.dispatch().1, EPOCH + 1);
     api.intent(&bodies::claiming("lost", TOOL)).await.expect(200).directive("stop");

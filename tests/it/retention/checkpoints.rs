@@ -76,7 +76,7 @@ async fn nothing_is_pruned_before_a_checkpoint_has_it(store: StoreUnderTest) {
     let (_, done) = prune(&bed, &["--older-than", "30d"]).await;
     assert_eq!((&done["pruned"], &done["kept"]), (&json!(3), &json!(3)), "{done:#}");
     checkpoint(&bed).await;
-    let maker = Maker::external("tenant", bed.now().await);
+    let maker = Maker::external("another tenant", bed.now().await);
     settle(&bed, &maker, "behind").await;
     checkpoint(&bed).await;
     let (_, done) = prune(&bed, &["--older-than", "30d"]).await;

@@ -94,7 +94,7 @@ async fn what_changed_meanwhile_is_left_alone_and_what_was_pruned_takes_nothing_
     let (row, _) = maker.next(&early, &contradiction(&early));
     assert_eq!(bed.revise(&row).await, Lost);
     assert_eq!(bed.commit(&[revise(&maker.create("early").0)]).await, [Lost], "never again under its name");
-    assert_eq!(bed.store.prune(&[grave(&early)]).await.unwrap(), [], "once");
+    assert!(bed.store.prune(&[grave(&early)]).await.unwrap().is_empty(), "once");
     assert_eq!(whole(&bed).await, 1);
 }
 

@@ -56,11 +56,11 @@ fn all() -> impl Iterator<Item = (&'static str, Kind, When)> {
 #[test]
 fn an_owner_from_before_decides_nothing_and_is_heard() {
     let done = |owner| report(owner, succeeded(completed(RECORDED)));
-    for says in [done as fn((uuid::Uuid, u32)) -> Command, not_sent] {
+    for says in 0..2 {
         let mut scene = Scene::dispatched(spec(EffectClass::External));
         let owner = scene.owner();
         scene.apply(&epoch(1));
-        let decision = scene.apply(&says(owner));
+        let decision = scene.apply(&if says == 0 { done(owner) } else { not_sent(owner) });
         let expected = Refusal::StaleFence { newest: fence_base(1), evidence_recorded: true };
         assert_eq!(decision.answer.unwrap_err(), expected);
         assert_ne!(scene.state(), State::Completed);
