@@ -80,6 +80,7 @@ fn changes(salt: &str, number: u64) -> Result<(ChangeSet, ChangeSet), Error> {
         duplicate_of: None,
         sent: None,
         grant: None,
+        fence_base: 0,
     };
     let Some(Change::Revise(revision)) = decide::propose(None, &propose, &context).change else {
         return Err("no intent".into());

@@ -96,8 +96,8 @@ pub(super) async fn walk(
     let query = sqlx::query(statement)
         .bind(tenant.as_str())
         // What was pruned was created before all times.
-        .bind(after.map_or(0, |position| position.created_at.micros()))
-        .bind(after.map_or(Uuid::nil(), |position| position.effect))
+        .bind(after.map_or(i64::MIN, |position| position.created_at.micros()))
+        .bind(after.map_or(Uuid::max(), |position| position.effect))
         .bind(i64::from(limit));
     let query = match walk {
         Walk::Run(name) | Walk::Session(name) => query.bind(name.as_str()),

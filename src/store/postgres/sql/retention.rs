@@ -42,7 +42,7 @@ WITH input AS MATERIALIZED (
 ), gone AS (
   DELETE FROM entries e USING ready r WHERE e.tenant = r.tenant AND e.effect = r.effect AND e.revision > 1
 )
-UPDATE entries e SET state = r.state, created_us = -1, run_id = NULL, session_id = NULL, intent = '', life = r.life,
+UPDATE entries e SET state = r.state, created_us = '-9223372036854775808'::int8, run_id = NULL, session_id = NULL, intent = '', life = r.life,
   entry = '', receipt = NULL, result = NULL, prev_hash = r.head, hash = r.hash
 FROM ready r WHERE e.tenant = r.tenant AND e.effect = r.effect AND e.revision = 1
 RETURNING e.effect";

@@ -27,7 +27,7 @@ ORDER BY e.created_us, e.effect LIMIT ?5";
 /// One row in place of all of effect (?1, ?2), where its newest entry is still ?3: state ?4, tombstone ?5, hash ?6.
 /// Not the row that the checkpoints stand at, nor one that they have still to see: numbers would be given anew.
 pub const PRUNE_BURY: &str = "
-UPDATE entries SET state = ?4, created_us = -1, run_id = NULL, session_id = NULL, intent = '', life = ?5, entry = '',
+UPDATE entries SET state = ?4, created_us = -9223372036854775808, run_id = NULL, session_id = NULL, intent = '', life = ?5, entry = '',
                    receipt = NULL, result = NULL, prev_hash = ?3, hash = ?6
 WHERE tenant = ?1 AND effect = ?2 AND revision = 1
   AND ?3 = (SELECT n.hash FROM entries n WHERE n.tenant = ?1 AND n.effect = ?2 ORDER BY n.revision DESC LIMIT 1)
