@@ -64,6 +64,7 @@ fn proposal(arguments: &RawValue) -> Result<(Propose, Context), Error> {
         duplicate_of: None,
         sent: None,
         grant: None,
+        fence_base: 0,
     };
     Ok((propose, context))
 }

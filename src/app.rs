@@ -89,6 +89,9 @@ pub enum AppError {
         /// Why.
         reason: &'static str,
     },
+    /// A restore was begun and has not ended: what is open may have been done.
+    #[error("a restore of this database has not ended: run `actonce restore-epoch --epoch-id {0}` first")]
+    RestoreBegun(Name),
     /// Something of ours.
     #[error("{0}")]
     Internal(&'static str),
@@ -145,6 +148,9 @@ impl App {
         let metrics = recorder()?;
         let url = database_url(config.database_url.as_ref().map(|url| url.expose().as_str()), &config.data_dir)?;
         let store = open(&url, OpenOptions { migrate: true, connections: config.postgres_connections }).await?;
+        if let Some(begun) = store.restore_epochs().await?.pop().filter(|epoch| epoch.ended_at.is_none()) {
+            return Err(AppError::RestoreBegun(begun.epoch_id));
+        }
         let auth = Authenticator::start(config.auth.clone()).await?;
         let principal = service_principal().map_err(|_| AppError::Internal("the service has no name"))?;
         let (engine, loops) =

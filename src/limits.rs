@@ -366,3 +366,21 @@ pub const DOCTOR_WIDTH: usize = 16;
 pub const DOCTOR_CONNECT_SECONDS: u64 = 3;
 /// Longest time for the database, for the key set, and for all adapters together, each.
 pub const DOCTOR_STAGE_SECONDS: u64 = 15;
+
+/// Open effects that a restore reads at once.
+pub const RESTORE_PAGE: u32 = 500;
+/// Open effects that a restore moves at once: a batch of commits.
+pub const RESTORE_AT_ONCE: usize = 128;
+/// Effects that a restore lists because they can't be read back.
+pub const RESTORE_LISTED: usize = 100;
+/// Why a restore was made.
+pub const RESTORE_REASON_BYTES: usize = 1_024;
+
+/// Effects that one transaction of a pruning has where nobody says.
+pub const PRUNE_BATCH: u32 = 100;
+/// Most of them: who writes waits for it.
+pub const PRUNE_BATCH_MAX: u32 = 500;
+/// Effects that one run prunes where nobody says.
+pub const PRUNE_RUN: u64 = 100_000;
+/// Tenants that a run lists by name.
+pub const PRUNE_TENANTS_LISTED: usize = 1_000;

@@ -81,6 +81,7 @@ pub(crate) fn changes(salt: &str, number: u64, now: Timestamp) -> Result<(Change
         duplicate_of: None,
         sent: None,
         grant: None,
+        fence_base: 0,
     };
     let Some(Change::Revise(revision)) = decide::propose(None, &propose, &context).change else {
         return Err("no intent".into());

@@ -125,6 +125,7 @@ async fn intent(State(app): State<Shared>, headers: HeaderMap, body: Bytes) -> R
         duplicate_of: None,
         sent: None,
         grant: None,
+        fence_base: 0,
     };
     let decision = decide::propose(None, &propose, &context);
     let Decision { change: Some(Change::Revise(revision)), answer: Ok(answer) } = decision else {

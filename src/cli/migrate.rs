@@ -9,7 +9,7 @@ use super::{fail, print};
 use crate::app::database_url;
 use crate::config::Secret;
 use crate::store::Store;
-use crate::store::open::{OpenOptions, open};
+use crate::store::open::{DatabaseUrl, OpenOptions, open};
 
 /// Which database.
 #[derive(Debug, Clone, Args)]
@@ -28,11 +28,16 @@ impl Database {
         &self.data_dir
     }
 
+    /// Which it is.
+    pub(super) fn url(&self) -> Result<DatabaseUrl, String> {
+        let url = self.database_url.as_ref().map(|url| url.expose().as_str()).filter(|url| !url.is_empty());
+        database_url(url, &self.data_dir).map_err(|error| error.to_string())
+    }
+
     /// Opens it.
     pub(super) async fn open(&self, migrate: bool) -> Result<std::sync::Arc<dyn Store>, String> {
-        let url = self.database_url.as_ref().map(|url| url.expose().as_str()).filter(|url| !url.is_empty());
-        let url = database_url(url, &self.data_dir).map_err(|error| error.to_string())?;
-        if let (false, crate::store::open::DatabaseUrl::Sqlite(path)) = (migrate, &url)
+        let url = self.url()?;
+        if let (false, DatabaseUrl::Sqlite(path)) = (migrate, &url)
             && !path.exists()
         {
             return Err(format!("there is no database {}", path.display()));

@@ -1,5 +1,6 @@
 //! The command line (protocol §14).
 
+mod backup;
 mod config;
 mod demo;
 mod doctor;
@@ -8,6 +9,7 @@ mod health;
 mod journal;
 mod migrate;
 mod profile;
+mod prune;
 mod recovery;
 mod serve;
 
@@ -39,6 +41,12 @@ enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Bring the database to this version's schema, and stop.
     Migrate(migrate::MigrateArgs),
+    /// Copy the embedded database into a file while a service works on it.
+    Backup(backup::BackupArgs),
+    /// After a restore from a backup, before anything is served: fence off everybody from before.
+    RestoreEpoch(backup::RestoreArgs),
+    /// Prune settled effects after their window: one row of each stays for ever.
+    Prune(prune::PruneArgs),
     /// Print one token, signed with a local key.
     Token(Box<TokenArgs>),
     /// Print the OpenAPI document.
@@ -71,6 +79,9 @@ pub fn main() -> ExitCode {
         Command::Config(command) => config::run(&command, &Flags::of(&matches)),
         Command::Doctor(args) => block_on(doctor::run(&args, &Flags::of(&matches))),
         Command::Migrate(args) => block_on(migrate::run(&args)),
+        Command::Backup(args) => block_on(backup::backup(&args)),
+        Command::RestoreEpoch(args) => block_on(backup::restore(&args)),
+        Command::Prune(args) => block_on(prune::run(&args)),
         Command::Token(args) => match token::run(&args, &Environment::from_process()) {
             Ok(token) => print(&token),
             Err(error) => fail(&error.to_string()),

@@ -8,6 +8,7 @@ mod file;
 mod front;
 mod keys;
 mod named;
+mod retention;
 mod secret;
 mod secrets;
 mod show;
@@ -29,6 +30,7 @@ pub use self::args::{AuthArgs, Environment, ServeArgs, TokenArgs};
 pub use self::describe::Description;
 pub use self::front::{Front, FrontArgs, Rate};
 pub use self::named::{NamedSecrets, SecretKey};
+pub use self::retention::retention;
 pub use self::secret::{HIDDEN, Secret};
 pub use self::secrets::AliasKey;
 pub use self::show::{Flags, Inspected, Origin, Setting, inspect, unknown_variables};
@@ -229,6 +231,8 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
     let telemetry = telemetry::telemetry(args, &mut file, problems);
     let named_secrets = named::named(args, &mut file, problems);
+    // For `actonce prune`; a service checks it, and prunes nothing.
+    retention::read(&mut file, problems);
     let data_key = secrets::data_key(args, environment, &mut file, problems);
     let alias_keys = secrets::aliases(environment, &mut file, problems);
     let evidence_key = secrets::evidence_key(args.evidence_key_file.as_ref(), environment, &mut file, problems);

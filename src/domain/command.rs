@@ -12,6 +12,7 @@ use super::receipt::{CheckedReceipt, ReceiptOutcome, Verification};
 use super::record::FailureEvidence;
 pub use super::record::ResolvedOutcome;
 use super::recovery::Recover;
+use super::restore::Restore;
 use super::state::EffectClass;
 use super::time::Timestamp;
 
@@ -70,6 +71,8 @@ pub struct Propose {
     pub sent: Option<Arc<str>>,
     /// The live grant that covers the intent, where one was found.
     pub grant: Option<Arc<LiveGrant>>,
+    /// The fence before the first one: what was lost in a restore may have had lower ones.
+    pub fence_base: u32,
 }
 
 /// What a report says.
@@ -254,6 +257,8 @@ pub enum Command {
     Resolve(Resolve),
     /// One item of a recovery execution.
     Recover(Box<Recover>),
+    /// The database was restored to an earlier point.
+    Restore(Restore),
     /// A receipt from outside that may not settle the effect as it is now.
     Evidence {
         /// The receipt.

@@ -71,6 +71,9 @@ pub enum EventKind {
     /// An item of a recovery execution was carried out.
     #[serde(rename = "recovery.item.executed")]
     RecoveryItemExecuted,
+    /// The database was restored to an earlier point.
+    #[serde(rename = "effect.restored")]
+    Restored,
 }
 
 /// One event of a journal entry: a name and public facts, never content (law 11).

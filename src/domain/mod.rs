@@ -20,6 +20,8 @@ pub mod record;
 pub mod recovery;
 pub mod refusal;
 pub mod resolution;
+pub mod restore;
+pub mod retention;
 pub mod signing;
 pub mod source;
 pub mod state;

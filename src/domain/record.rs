@@ -423,6 +423,9 @@ pub struct Life {
     /// What a recovery execution did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryMark>,
+    /// The last restore that it has been through.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restore_epoch: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -463,6 +466,7 @@ impl Life {
             resolution: None,
             decisions: Vec::new(),
             recovery: None,
+            restore_epoch: 0,
         }
     }
 

@@ -4,6 +4,7 @@ use super::elapsed::ElapsedLimit;
 use super::fault::Fault;
 use super::ids::Name;
 use super::profile::ProfileDifference;
+use super::retention::Tombstone;
 use super::state::State;
 
 /// The refusals of the domain. Each becomes one problem type of protocol §11, in one place of the
@@ -56,6 +57,8 @@ pub enum Refusal {
     },
     /// No such effect for this tenant.
     NotFound,
+    /// It was settled, and what was recorded about it was pruned.
+    Pruned(Box<Tombstone>),
     /// The request was superseded by a newer one.
     StaleRequest,
     /// The principal may not do this, such as approving an own proposal.

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::domain::ids::EffectKey;
 use crate::domain::record::Record;
 use crate::limits;
-use crate::store::{Corruption, Store, StoreError};
+use crate::store::{Store, StoreError, Unloadable};
 use crate::telemetry::meters::{self, Read};
 use crate::telemetry::probe::{self, BatchTimes};
 
@@ -28,7 +28,7 @@ pub enum LaneError {
 }
 
 /// What a load answers for one key.
-pub type Loaded = Result<Option<Record>, Corruption>;
+pub type Loaded = Result<Option<Record>, Unloadable>;
 
 /// A read that answers many keys at once.
 #[async_trait]

@@ -24,10 +24,11 @@ use crate::domain::decide::{self, Answer, Change, Context, Decision};
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::{Intent, Record};
 use crate::domain::refusal::Refusal;
+use crate::domain::restore::fence_base;
 use crate::domain::state::{Directive, State};
 use crate::domain::tool::DuplicateRule;
 use crate::limits;
-use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError};
+use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError, Unloadable};
 use crate::telemetry::phase::Phase;
 use crate::telemetry::{meters, probe};
 use batch::{LaneError, ReadLane, Records, Revisions};
@@ -85,6 +86,15 @@ impl From<Refusal> for EngineError {
     }
 }
 
+impl From<Unloadable> for EngineError {
+    fn from(error: Unloadable) -> Self {
+        match error {
+            Unloadable::Corrupt(corruption) => Self::Corrupt(corruption),
+            Unloadable::Pruned(tombstone) => Refusal::Pruned(tombstone).into(),
+        }
+    }
+}
+
 /// What a command came to.
 #[derive(Debug)]
 pub struct Decided {
@@ -137,6 +147,8 @@ pub struct Engine {
     ad_hoc: AdHocTools,
     sessions: Sessions,
     seals: OnceLock<Arc<dyn Seals>>,
+    /// The fence before the first one of a new effect.
+    fence_base: u32,
 }
 
 /// Where a record came from.
@@ -157,6 +169,7 @@ impl Engine {
         ad_hoc_name: Name,
     ) -> Result<(Arc<Self>, Vec<futures_util::future::BoxFuture<'static, ()>>), StoreError> {
         let clock = Arc::new(DatabaseClock::start(store.as_ref()).await?);
+        let epoch = store.restore_epochs().await?.last().map_or(0, |epoch| epoch.number);
         let (commits, commit_loop) = CommitLane::new(Arc::clone(&store));
         let (loads, load_loops) = ReadLane::new(&store, 2);
         let (revisions, revision_loops) = ReadLane::new(&store, 2);
@@ -188,6 +201,7 @@ impl Engine {
             bells: bells::Bells::default(),
             sessions: Sessions::new(Arc::clone(&store)),
             seals: OnceLock::new(),
+            fence_base: fence_base(epoch),
             store,
             ad_hoc,
         };
@@ -264,6 +278,7 @@ impl Engine {
         principal: &Name,
         mut propose: Propose,
     ) -> Result<Decided, EngineError> {
+        propose.fence_base = self.fence_base;
         let key = EffectKey::of(tenant, &propose.operation_id);
         let mut record = self.cache.get(&key.effect).map(|record| (record, Source::Cache));
         for _ in 0..limits::COMMIT_RETRIES {
@@ -271,11 +286,11 @@ impl Engine {
                 match self.make(&key, principal, &mut propose).await? {
                     Fresh::Made(decided) => return Ok(*decided),
                     // A known effect is known by its own tool, whatever is registered now.
-                    Fresh::Refused(error) => record = self.known_or(&key, error).await?,
+                    Fresh::Refused(error) => record = self.known_or(&key, &propose, error).await?,
                     // The effect exists, or a twin is open, or something it rested on has changed.
                     Fresh::Lost => {
                         self.forget_grounds(tenant, &propose.tool, propose.session_id.as_ref());
-                        record = self.reload(&key).await?.map(|record| (record, Source::Store));
+                        record = self.known(&key, &propose).await?.map(|record| (record, Source::Store));
                         propose.duplicate_of = None;
                         if record.is_none() {
                             propose.duplicate_of = self.twin_of(tenant, principal, &propose).await?;
@@ -293,7 +308,7 @@ impl Engine {
             let decision = probe::timed(Phase::Decision, || decide::propose(Some(&known), &propose, &context));
             match self.carry_out(&known, source, decision, context).await? {
                 Some(decided) => return Ok(decided),
-                None => record = self.reload(&key).await?.map(|record| (record, Source::Store)),
+                None => record = self.known(&key, &propose).await?.map(|record| (record, Source::Store)),
             }
         }
         Err(EngineError::Contention)
@@ -371,13 +386,28 @@ impl Engine {
         Ok(Context { now, principal: principal.clone(), tool, current, profile_changed, elapsed_us: None })
     }
 
+    /// The effect that a proposal names, if it is there. What was pruned is told, and told apart from another
+    /// content under its name, as if it were whole.
+    async fn known(&self, key: &EffectKey, propose: &Propose) -> Result<Option<Arc<Record>>, EngineError> {
+        match self.reload(key).await {
+            Err(EngineError::Refused { refusal: Refusal::Pruned(tombstone), record }) => {
+                let parts = tombstone.differs(propose);
+                let same = parts.is_empty();
+                let refusal = if same { Refusal::Pruned(tombstone) } else { Refusal::OperationReused(parts) };
+                Err(EngineError::Refused { refusal, record })
+            }
+            found => found,
+        }
+    }
+
     /// The effect, if it is there; otherwise the reason why it can't be made.
     async fn known_or(
         &self,
         key: &EffectKey,
+        propose: &Propose,
         error: EngineError,
     ) -> Result<Option<(Arc<Record>, Source)>, EngineError> {
-        self.reload(key).await?.map(|record| Some((record, Source::Store))).ok_or(error)
+        self.known(key, propose).await?.map(|record| Some((record, Source::Store))).ok_or(error)
     }
 
     /// The open effect that says the same under another operation id, if the tool minds.
@@ -409,7 +439,12 @@ impl Engine {
         {
             let tenant = &record.key.tenant;
             let key = EffectKey::of(tenant, &held_for);
-            if self.reload(&key).await?.is_some_and(|record| !record.life.state.is_terminal()) {
+            let first_one = match self.reload(&key).await {
+                // It was settled long ago.
+                Err(EngineError::Refused { refusal: Refusal::Pruned(_), .. }) => None,
+                found => found?,
+            };
+            if first_one.is_some_and(|record| !record.life.state.is_terminal()) {
                 *first = Some(held_for);
             } else if let Some(twin) = self.store.twin(tenant, encode::duplicate_key(&record.intent)).await? {
                 // Another one that was held for the same effect took its place.

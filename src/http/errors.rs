@@ -153,6 +153,15 @@ fn refused(refusal: Refusal) -> Problem {
         .with("operation_id", first.as_str()),
         Refusal::ElapsedLimit { limit, elapsed_us } => elapsed_limit(limit, elapsed_us),
         Refusal::NotFound => Problem::new(ProblemType::NotFound, "Nothing of this tenant has this name."),
+        Refusal::Pruned(tombstone) => Problem::new(
+            ProblemType::StateConflict,
+            "This effect was settled, and what was recorded about it was pruned. It is never carried out again.",
+        )
+        .with("pruned_at", tombstone.pruned_at.to_string())
+        .with("state", tombstone.state.as_str())
+        .with("executed", tombstone.executed)
+        .with("evidence_recorded", false)
+        .with("directive", "stop"),
         Refusal::StaleRequest => Problem::new(ProblemType::StaleRequest, "A newer request replaced this one."),
         Refusal::Forbidden(reason) => Problem::new(ProblemType::InsufficientScope, sentence(reason)),
     }

@@ -100,6 +100,7 @@ impl Service {
             duplicate_of: None,
             sent: request.sent,
             grant: None,
+            fence_base: 0,
         };
         if let Some(wait) = wait {
             let engine = self.engine();

@@ -8,7 +8,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::state::State;
 use crate::engine::EngineError;
 use crate::engine::batch::LaneError;
-use crate::store::{Corruption, StoreError};
+use crate::store::{Corruption, StoreError, Unloadable};
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +99,12 @@ impl ServiceError {
     #[must_use]
     pub fn invalid(pointer: &str, reason: &str) -> Self {
         Self::Invalid(vec![Fault::new(pointer, reason)])
+    }
+}
+
+impl From<Unloadable> for ServiceError {
+    fn from(error: Unloadable) -> Self {
+        EngineError::from(error).into()
     }
 }
 

@@ -9,6 +9,10 @@ use crate::domain::canonical::Sha256Digest;
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::journal::{GENESIS, entry_hash};
 use crate::domain::record::Life;
+use crate::domain::retention::Tombstone;
+use crate::domain::time::Timestamp;
+use crate::store::retention::is_tombstone;
+use crate::store::rows::state_code;
 use crate::store::{AuditRow, JournalRow, Store, StoreError};
 use crate::telemetry::probe;
 
@@ -37,6 +41,9 @@ impl Service {
         let mut rows = probe::read(self.engine().store().journal(&key, after, limit.saturating_add(1))).await?;
         if rows.is_empty() && after == 0 {
             return Err(ServiceError::NotFound);
+        }
+        if rows.first().is_some_and(|row| is_tombstone(row.revision, &row.entry)) {
+            self.engine().store().load(std::slice::from_ref(&key)).await?.pop().transpose()?;
         }
         let page = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = rows.len() > page;
@@ -99,16 +106,32 @@ pub struct Report {
     pub effects: u64,
     /// Entries looked at.
     pub entries: u64,
+    /// Effects of which nothing but a tombstone is kept.
+    pub pruned: u64,
     /// Checkpoints looked at.
     pub checkpoints: u64,
     /// Whether the signatures of the checkpoints were checked; without the public key they were not.
     pub signatures_checked: bool,
     /// Kept copies of checkpoints that were looked for.
     pub copies: u64,
+    /// Restores to an earlier point that this database has been through.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restores: Vec<RestoreFact>,
     /// Findings in all.
     pub damaged: u64,
     /// The first findings, at most 1,000.
     pub findings: Vec<Finding>,
+}
+
+/// A restore to an earlier point: what was written down after it may be missed by whoever kept copies.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RestoreFact {
+    /// Its number.
+    pub epoch: u32,
+    /// The operator's name for it.
+    pub epoch_id: Name,
+    /// When, by database time.
+    pub begun_at: Timestamp,
 }
 
 const FINDINGS: usize = 1_000;
@@ -183,7 +206,10 @@ pub async fn verify(store: &dyn Store) -> Result<Report, StoreError> {
 /// # Errors
 /// The store can't answer.
 pub async fn verify_scope(store: &dyn Store, scope: &Scope) -> Result<Report, StoreError> {
-    let mut report = Report::default();
+    let restores = store.restore_epochs().await?.into_iter();
+    let restores =
+        restores.map(|row| RestoreFact { epoch: row.number, epoch_id: row.epoch_id, begun_at: row.begun_at });
+    let mut report = Report { restores: restores.collect(), ..Report::default() };
     verify_entries(store, scope, &mut report).await?;
     check_open(store, scope, &mut report).await?;
     super::proof::check::checkpoints(store, scope, &mut report).await?;
@@ -225,9 +251,32 @@ async fn verify_entries(store: &dyn Store, scope: &Scope, report: &mut Report) -
     }
 }
 
+/// Checks a row that stands for a pruned effect: it continues the last entry, whose hash it keeps.
+fn check_tombstone(row: &AuditRow, report: &mut Report) -> bool {
+    let (key, journal) = (&row.key, &row.journal);
+    report.pruned = report.pruned.saturating_add(1);
+    let Ok(tombstone) = serde_json::from_str::<Tombstone>(&row.life) else {
+        report.add(key, journal.revision, Damage::Unreadable, "a tombstone can't be read");
+        return false;
+    };
+    let head: Option<[u8; 32]> = journal.prev_hash.as_slice().try_into().ok();
+    let is_whole = head.is_some_and(|head| {
+        entry_hash(key, tombstone.revision, &head, &row.life).as_slice() == journal.hash && head != GENESIS
+    });
+    let bare = row.intent.as_deref() == Some("") && row.receipt.is_none() && row.result.is_none();
+    let holds = is_whole && bare && tombstone.state.is_terminal() && state_code(tombstone.state) == row.state;
+    if !holds {
+        report.add(key, journal.revision, Damage::Edited, "a tombstone is not what was hashed");
+    }
+    holds
+}
+
 /// Checks one row. Answers whether the entry is what was hashed.
 fn check_row(row: &AuditRow, head: Option<&Head>, report: &mut Report) -> bool {
     let (key, revision) = (&row.key, row.journal.revision);
+    if is_tombstone(revision, &row.journal.entry) {
+        return check_tombstone(row, report);
+    }
     let (expected, prev): (u32, &[u8]) = match head {
         Some(head) => (head.revision.saturating_add(1), &head.hash),
         None => (1, &GENESIS),
@@ -255,7 +304,7 @@ fn check_row(row: &AuditRow, head: Option<&Head>, report: &mut Report) -> bool {
         Err(_) => report.add(key, revision, Damage::Unreadable, "the entry can't be read"),
         Ok(covered) => {
             let life: Option<Life> = serde_json::from_str(&row.life).ok();
-            let says = life.as_ref().map(|life| (life.revision, crate::store::rows::state_code(life.state)));
+            let says = life.as_ref().map(|life| (life.revision, state_code(life.state)));
             if !covered.covers(row) {
                 report.add(key, revision, Damage::Edited, "a document is not what the entry covers");
             } else if says != Some((revision, row.state)) || covered.revision != revision {

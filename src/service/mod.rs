@@ -29,6 +29,8 @@ pub mod reconciliation;
 mod reconciliation_history;
 pub mod recovery;
 pub mod redact;
+pub mod restore;
+pub mod retention;
 pub mod seal;
 pub mod secrets;
 pub mod sources;

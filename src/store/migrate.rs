@@ -10,7 +10,7 @@ use sqlx::{Connection as _, SqlSafeStr as _};
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 13;
+pub const LATEST: i64 = 14;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -35,6 +35,7 @@ const SQLITE: &[Script] = &[
     (11, "doubts", include_str!("../../migrations/sqlite/0011_doubts.sql")),
     (12, "events", include_str!("../../migrations/sqlite/0012_events.sql")),
     (13, "subscriptions", include_str!("../../migrations/sqlite/0013_subscriptions.sql")),
+    (14, "retention", include_str!("../../migrations/sqlite/0014_retention.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -50,6 +51,7 @@ const POSTGRES: &[Script] = &[
     (11, "doubts", include_str!("../../migrations/postgres/0011_doubts.sql")),
     (12, "events", include_str!("../../migrations/postgres/0012_events.sql")),
     (13, "subscriptions", include_str!("../../migrations/postgres/0013_subscriptions.sql")),
+    (14, "retention", include_str!("../../migrations/postgres/0014_retention.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.

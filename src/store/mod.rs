@@ -6,6 +6,7 @@
 
 pub mod aliases;
 pub mod approvals;
+pub mod backup;
 pub mod bypass;
 pub mod changeset;
 pub mod checkpoints;
@@ -22,6 +23,8 @@ pub mod postgres;
 pub mod profiles;
 pub mod receipts;
 pub mod recovery;
+pub mod restore;
+pub mod retention;
 pub mod rows;
 pub mod secrets;
 pub mod sqlite;
@@ -47,6 +50,7 @@ pub use pools::{PoolStore, PoolUse};
 pub use profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
 pub use receipts::ReceiptStore;
 pub use recovery::RecoveryStore;
+pub use retention::Unloadable;
 pub use secrets::{SecretStore, ToolSecretRow};
 pub use subscriptions::SubscriptionStore;
 
@@ -212,6 +216,8 @@ pub trait Store:
     + CheckpointStore
     + BypassStore
     + PoolStore
+    + restore::RestoreStore
+    + retention::RetentionStore
     + Send
     + Sync
     + std::fmt::Debug
@@ -234,8 +240,8 @@ pub trait Store:
     }
 
     /// Loads records, one answer per key in order. A row that can't be read back is that key's
-    /// answer alone.
-    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>>;
+    /// answer alone, and so is what was pruned.
+    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>>;
 
     /// The newest revision of each effect, 0 where there is none.
     async fn revisions(&self, keys: &[EffectKey]) -> Result<Vec<u32>>;

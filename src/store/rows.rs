@@ -5,6 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::error::Corruption;
+use super::retention::Unloadable;
 use crate::domain::ids::EffectKey;
 use crate::domain::record::{Intent, Life, Record};
 use crate::domain::state::State;
@@ -60,18 +61,22 @@ pub fn bad_entry(column: &'static str, effect: Uuid) -> Corruption {
 /// carry the recorded documents. `due` is the open row's, which holds the newest lease end.
 ///
 /// # Errors
-/// The first row that can't be read back.
+/// The first row that can't be read back, or that it was pruned.
 pub fn record_of(
     key: &EffectKey,
     rows: Vec<EntryColumns>,
     due: Option<Timestamp>,
-) -> Result<Option<Record>, Corruption> {
+) -> Result<Option<Record>, Unloadable> {
     let bad = |column| bad_entry(column, key.effect);
     let Some(last) = rows.last() else { return Ok(None) };
+    if last.revision == 1 && last.intent.as_deref() == Some("") {
+        let tombstone = serde_json::from_str(&last.life).map_err(|_| bad("life"))?;
+        return Err(Unloadable::Pruned(Box::new(tombstone)));
+    }
     let mut life: Life = serde_json::from_str(&last.life).map_err(|_| bad("life"))?;
     let head: [u8; 32] = last.hash.as_slice().try_into().map_err(|_| bad("hash"))?;
     if i64::from(life.revision) != last.revision {
-        return Err(bad("revision"));
+        return Err(bad("revision").into());
     }
     let receipt_revision = life.receipt.as_ref().map(|receipt| i64::from(receipt.revision));
     let result_revision = life.result.as_ref().filter(|result| !result.truncated).map(|r| i64::from(r.revision));
@@ -88,14 +93,14 @@ pub fn record_of(
         }
     }
     if receipt_revision.is_some() && receipt.is_none() {
-        return Err(bad("receipt"));
+        return Err(bad("receipt").into());
     }
     if result_revision.is_some() && result.is_none() {
-        return Err(bad("result"));
+        return Err(bad("result").into());
     }
     let intent: Intent = serde_json::from_str(&intent.ok_or_else(|| bad("intent"))?).map_err(|_| bad("intent"))?;
     if EffectKey::of(&key.tenant, &intent.operation_id) != *key {
-        return Err(bad("effect"));
+        return Err(bad("effect").into());
     }
     if let (State::Dispatched, Some(dispatch)) = (life.state, &mut life.dispatch) {
         // A heartbeat moves the open row alone.

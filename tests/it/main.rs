@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod backup;
 mod config;
 mod doctor;
 mod documents;
@@ -16,6 +17,7 @@ mod readme;
 mod recipes;
 mod reconciliation;
 mod recovery;
+mod retention;
 mod scenarios;
 mod smoke;
 mod store;

@@ -107,7 +107,7 @@ fn authorization_gap(next: &mut Next<'_>, hold_released: bool) -> Option<Gap> {
 }
 
 /// An approval is replaced; who gave it is not forgotten (four eyes on a resolution).
-fn remember_approvers(life: &mut Life) {
+pub(super) fn remember_approvers(life: &mut Life) {
     for decision in life.approval.iter().flat_map(|approval| &approval.decisions) {
         let is_new = decision.approve && !life.past_approvers.contains(&decision.principal);
         if is_new && life.past_approvers.len() < limits::PAST_APPROVERS {

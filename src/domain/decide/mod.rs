@@ -15,6 +15,7 @@ mod propose;
 mod reconcile;
 mod recover;
 mod resolve;
+mod restore;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -164,6 +165,7 @@ pub fn decide(record: &Record, command: &Command, context: &Context) -> Decision
         }
         Command::Resolve(resolve) => resolve::resolve(record, resolve, context),
         Command::Recover(recover) => recover::recover(record, recover, context),
+        Command::Restore(restore) => restore::restore(record, restore, context),
         Command::Evidence { receipt, digest } => inbound::keep(record, receipt, digest, context),
     }
 }
@@ -240,10 +242,18 @@ struct Next<'a> {
 impl<'a> Next<'a> {
     /// Starts the next revision of a record, with everything that time has already decided.
     fn of(record: &'a Record, context: &'a Context) -> Self {
+        let mut next = Self::as_it_stands(record, context);
+        expire::let_pass(&mut next);
+        next.lapses = next.events.len();
+        next
+    }
+
+    /// The same without anything that time has decided.
+    fn as_it_stands(record: &'a Record, context: &'a Context) -> Self {
         let mut life = record.life.clone();
         life.revision = life.revision.saturating_add(1);
         life.updated_at = context.now;
-        let mut next = Self {
+        Self {
             record,
             context,
             life,
@@ -253,10 +263,7 @@ impl<'a> Next<'a> {
             lease_seen: None,
             tool_stamp: None,
             lapses: 0,
-        };
-        expire::let_pass(&mut next);
-        next.lapses = next.events.len();
-        next
+        }
     }
 
     fn event(&mut self, event: Event) {

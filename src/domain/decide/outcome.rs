@@ -16,11 +16,12 @@ use crate::limits;
 
 /// Decides a report.
 pub(super) fn outcome(record: &Record, outcome: &Outcome, context: &Context) -> Decision {
-    let owns_newest = record
-        .life
-        .dispatch
-        .as_ref()
-        .is_some_and(|dispatch| dispatch.fence == outcome.fence && dispatch.dispatch_id == outcome.dispatch_id);
+    // After a restore no dispatch has the newest fence: nobody knows who was granted one meanwhile.
+    let owns_newest = record.life.dispatch.as_ref().is_some_and(|dispatch| {
+        dispatch.fence == outcome.fence
+            && dispatch.dispatch_id == outcome.dispatch_id
+            && dispatch.fence == record.life.fence
+    });
     if let Some(mark) = record.life.reports.iter().find(|mark| mark.digest == outcome.digest) {
         return if mark.evidence_only && !mark.taken {
             Decision::refuse(conflict(record, record.life.state, owns_newest, true))

@@ -194,6 +194,7 @@ fn fresh(propose: &Propose, context: &Context) -> Decision {
     let grant =
         propose.grant.as_deref().filter(|grant| held_for.is_none() && grant.terms.cover(&intent, &context.tool));
     let mut life = Life::new(context.now);
+    life.fence = propose.fence_base;
     let mut events = vec![proposed];
     let mut answer = Answer::default();
     let asks = context.tool.spec.authorization.mode == AuthorizationMode::Approval && grant.is_none();

@@ -29,6 +29,7 @@ use crate::http::state::AppState;
         (status = 401, response = crate::http::openapi::Problem401),
         (status = 403, response = crate::http::openapi::Problem403),
         (status = 404, response = crate::http::openapi::Problem404),
+        (status = 409, response = crate::http::openapi::Problem409),
         (status = 503, response = crate::http::openapi::Problem503),
     )
 )]
@@ -104,6 +105,7 @@ pub struct JournalPage {
         (status = 401, response = crate::http::openapi::Problem401),
         (status = 403, response = crate::http::openapi::Problem403),
         (status = 404, response = crate::http::openapi::Problem404),
+        (status = 409, response = crate::http::openapi::Problem409),
         (status = 503, response = crate::http::openapi::Problem503),
     )
 )]

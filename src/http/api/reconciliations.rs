@@ -106,6 +106,7 @@ pub async fn reconcile(
         (status = 401, response = crate::http::openapi::Problem401),
         (status = 403, response = crate::http::openapi::Problem403),
         (status = 404, response = crate::http::openapi::Problem404),
+        (status = 409, response = crate::http::openapi::Problem409),
         (status = 503, response = crate::http::openapi::Problem503),
     )
 )]

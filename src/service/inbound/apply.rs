@@ -91,7 +91,10 @@ impl Service {
         };
         let decided = match self.engine().read(&key, &came.principal).await {
             Ok(decided) => decided,
-            Err(EngineError::Refused { refusal: Refusal::NotFound, .. }) => return Ok(Look::Held("unmatched", named)),
+            // What was pruned takes no more evidence: a person sees the delivery.
+            Err(EngineError::Refused { refusal: Refusal::NotFound | Refusal::Pruned(_), .. }) => {
+                return Ok(Look::Held("unmatched", named));
+            }
             Err(error) => return Err(error.into()),
         };
         if !self.names(told, &decided.record) {

@@ -8,6 +8,7 @@ use super::checkpoint::{Checkpoint, NONE, TYP, read_leaf};
 use super::merkle;
 use super::signer::{PublicKeys, Signed};
 use crate::domain::ids::{EffectKey, Tenant};
+use crate::domain::retention::Tombstone;
 use crate::service::journal::{Damage, Finding, Report, Scope};
 use crate::store::checkpoints::{CheckpointRow, LEAF_BYTES};
 use crate::store::{Store, StoreError};
@@ -25,6 +26,8 @@ struct Chain {
     digest: Option<String>,
     total: u64,
     told: HashSet<Uuid>,
+    /// Pruned effects that a checkpoint names: the first one that does, and whether one names the last entry.
+    pruned: HashMap<Uuid, (u64, bool)>,
 }
 
 /// Checks all checkpoints of a scope, and looks for the kept copies.
@@ -46,6 +49,7 @@ pub async fn checkpoints(store: &dyn Store, scope: &Scope, report: &mut Report) 
                 break 'pages;
             }
             if chain.tenant != row.tenant {
+                check_pruned(&mut chain, report);
                 chain = Chain { tenant: row.tenant.clone(), ..Chain::default() };
             }
             report.checkpoints = report.checkpoints.saturating_add(1);
@@ -56,6 +60,7 @@ pub async fn checkpoints(store: &dyn Store, scope: &Scope, report: &mut Report) 
             }
         }
     }
+    check_pruned(&mut chain, report);
     let mut lost: Vec<_> = copies.into_iter().collect();
     lost.sort_by(|(one, _), (other, _)| one.cmp(other));
     for ((tenant, number), _) in lost {
@@ -172,15 +177,22 @@ async fn check_leaves(
         return Ok(());
     }
     let found = store.entry_hashes(&wanted).await?;
+    let named = wanted.into_iter().zip(signed).zip(found);
+    let others: Vec<_> = named.filter(|((_, hash), found)| found.as_deref() != Some(hash.as_slice())).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<EffectKey> = others.iter().map(|(((key, _), _), _)| key.clone()).collect();
     let mut lost = Vec::new();
-    for (((key, revision), hash), found) in wanted.into_iter().zip(signed).zip(found) {
-        match found {
-            Some(found) if found == hash => {}
-            Some(_) => {
-                let detail = "the entry is another one than the one that a checkpoint names";
-                tell(report, chain, (&key, revision, row.number), Damage::Rewritten, detail);
-            }
-            None => lost.push((key, revision)),
+    for ((((key, revision), hash), found), buried) in others.into_iter().zip(store.buried(&keys).await?) {
+        if let Some(tombstone) = buried.as_ref().and_then(|buried| serde_json::from_str(&buried.text).ok()) {
+            let head = buried.map(|buried| buried.head).unwrap_or_default();
+            note_pruned(chain, &tombstone, (&key, revision, row.number), head == hash);
+        } else if found.is_some() {
+            let detail = "the entry is another one than the one that a checkpoint names";
+            tell(report, chain, (&key, revision, row.number), Damage::Rewritten, detail);
+        } else {
+            lost.push((key, revision));
         }
     }
     if lost.is_empty() {
@@ -203,6 +215,32 @@ async fn check_leaves(
         // A gap before a later entry was found in the journal itself.
     }
     Ok(())
+}
+
+/// A checkpoint names an entry of a pruned effect. Only of the last one is the hash kept.
+fn note_pruned(chain: &mut Chain, tombstone: &Tombstone, (key, revision, number): (&EffectKey, u32, u64), same: bool) {
+    let is_last = revision.checked_add(1) == Some(tombstone.revision);
+    let (_, covered) = chain.pruned.entry(key.effect).or_insert((number, false));
+    *covered |= is_last && same;
+}
+
+/// What is pruned was in a checkpoint before, with its last entry: a tombstone that no checkpoint leads to is none.
+fn check_pruned(chain: &mut Chain, report: &mut Report) {
+    let mut faults: Vec<_> =
+        std::mem::take(&mut chain.pruned).into_iter().filter(|(_, (_, covered))| !covered).collect();
+    faults.sort_unstable();
+    for (effect, (number, _)) in faults {
+        let (tenant, effect) = (chain.tenant.clone(), effect.to_string());
+        let detail = "a tombstone continues another entry than the last one that a checkpoint names";
+        report.push(Finding {
+            tenant,
+            effect,
+            revision: 1,
+            checkpoint: Some(number),
+            damage: Damage::Rewritten,
+            detail,
+        });
+    }
 }
 
 /// Tells of an effect once: every checkpoint that names it shows the same damage.

@@ -47,6 +47,9 @@ pub struct Checkpoint {
     pub total_leaves: u64,
     /// The root over the leaves, in hex.
     pub root: String,
+    /// The newest restore to an earlier point that the database had been through, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_epoch: Option<u32>,
 }
 
 impl Checkpoint {
@@ -130,6 +133,7 @@ async fn checkpoints(store: &dyn Store, signer: &Signer, moved: &[MovedRow]) -> 
     let tenants: Vec<Tenant> = heads.keys().cloned().collect();
     let newest = store.newest_checkpoints(&tenants).await?;
     let at = store.now().await?;
+    let restore_epoch = store.restore_epochs().await?.last().map(|epoch| epoch.number);
     let made = heads.iter().zip(newest).map(|((tenant, heads), newest)| {
         let leaves: Vec<[u8; LEAF_BYTES]> =
             heads.iter().map(|(effect, (revision, hash))| leaf(*effect, *revision, hash)).collect();
@@ -146,6 +150,7 @@ async fn checkpoints(store: &dyn Store, signer: &Signer, moved: &[MovedRow]) -> 
             leaves: count,
             total_leaves: total.saturating_add(count),
             root: hex::encode(merkle::root(&leaves.iter().map(<[u8; LEAF_BYTES]>::as_slice).collect::<Vec<_>>())),
+            restore_epoch,
         };
         let text = serde_json::to_string(&document).unwrap_or_default();
         let jws = signer.sign(TYP, &text).compact();

@@ -12,7 +12,7 @@ use crate::domain::recovery::plan::{Plan, PlanItem, Root, RootKind};
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::limits;
-use crate::store::{Corruption, Position, Walk};
+use crate::store::{Corruption, Position, Unloadable, Walk};
 use crate::telemetry::probe;
 
 /// What a plan is about.
@@ -136,8 +136,8 @@ impl Service {
                 Ok(Some(record)) if request.wants(&record, now) => {
                     Some(self.plan_item(caller, &record, claimed).await?)
                 }
-                Ok(_) => None,
-                Err(corruption) => Some(unreadable(walk, position, &corruption)),
+                Ok(_) | Err(Unloadable::Pruned(_)) => None,
+                Err(Unloadable::Corrupt(corruption)) => Some(unreadable(walk, position, &corruption)),
             };
             items.push((*position, item));
         }

@@ -18,6 +18,8 @@ mod query;
 mod receipts;
 pub mod receipts_sql;
 mod recovery;
+mod restore;
+mod retention;
 mod secrets;
 mod single;
 pub mod sql;
@@ -33,8 +35,8 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, Corruption, JournalRow, OpenMark, Position, Postponed, Result, Store,
-    StoreError, ToolRow, ToolWrite, ToolWritten, Walk, migrate,
+    AuditRow, Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError,
+    ToolRow, ToolWrite, ToolWritten, Unloadable, Walk, migrate,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
@@ -139,7 +141,7 @@ impl Store for PostgresStore {
         COMMITS_AT_ONCE
     }
 
-    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>> {
+    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>> {
         query::load(&self.readers, keys).await
     }
 

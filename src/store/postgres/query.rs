@@ -12,13 +12,13 @@ use crate::domain::record::Record;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::store::rows::{EntryColumns, bad_entry, record_of, state_code, state_of};
-use crate::store::{AuditRow, Corruption, JournalRow, OpenMark, Position, Result, Walk};
+use crate::store::{AuditRow, Corruption, JournalRow, OpenMark, Position, Result, Unloadable, Walk};
 
 fn keys(keys: &[EffectKey]) -> (Vec<&str>, Vec<Uuid>) {
     keys.iter().map(|key| (key.tenant.as_str(), key.effect)).unzip()
 }
 
-pub(super) async fn load(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<StdResult<Option<Record>, Corruption>>> {
+pub(super) async fn load(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<StdResult<Option<Record>, Unloadable>>> {
     let (tenants, effects) = keys(wanted);
     let rows = sqlx::query(sql::LOAD).bind(tenants).bind(effects).fetch_all(pool).await?;
     let mut grouped: Vec<(Vec<EntryColumns>, Option<Timestamp>)> = Vec::new();
@@ -95,8 +95,9 @@ pub(super) async fn walk(
     };
     let query = sqlx::query(statement)
         .bind(tenant.as_str())
+        // What was pruned was created before all times.
         .bind(after.map_or(i64::MIN, |position| position.created_at.micros()))
-        .bind(after.map_or(Uuid::nil(), |position| position.effect))
+        .bind(after.map_or(Uuid::max(), |position| position.effect))
         .bind(i64::from(limit));
     let query = match walk {
         Walk::Run(name) | Walk::Session(name) => query.bind(name.as_str()),

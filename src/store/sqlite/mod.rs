@@ -25,6 +25,8 @@ mod receipts;
 pub mod receipts_sql;
 mod record;
 mod recovery;
+mod restore;
+mod retention;
 mod secrets;
 pub mod sql;
 mod subscriptions;
@@ -39,8 +41,8 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, Corruption, JournalRow, OpenMark, Position, Postponed, Result, Store,
-    ToolRow, ToolWrite, ToolWritten, Walk,
+    AuditRow, Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, ToolRow,
+    ToolWrite, ToolWritten, Unloadable, Walk,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
@@ -72,7 +74,7 @@ impl Store for SqliteStore {
         commit::commit(self, batch).await
     }
 
-    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>> {
+    async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>> {
         record::load(&self.readers, keys).await
     }
 

@@ -51,7 +51,8 @@ pub(super) async fn walk(
     };
     let (created_us, effect) = match &after {
         Some(position) => (position.created_at.micros(), position.effect.as_bytes().as_slice()),
-        None => (i64::MIN, [].as_slice()),
+        // What was pruned was created before all times.
+        None => (i64::MIN, [0xff; 16].as_slice()),
     };
     let query = sqlx::query(statement).bind(tenant.as_str()).bind(created_us).bind(effect).bind(limit);
     let query = match walk {

@@ -11,7 +11,7 @@ use crate::domain::ids::{EffectKey, Tenant};
 use crate::domain::record::Record;
 use crate::domain::time::Timestamp;
 use crate::store::rows::{EntryColumns, bad_entry, record_of};
-use crate::store::{AuditRow, Corruption, JournalRow, Result};
+use crate::store::{AuditRow, Corruption, JournalRow, Result, Unloadable};
 
 /// One column of a row; what can't be read is a corruption of that table, column and key.
 pub(super) fn column<'r, T>(
@@ -70,7 +70,7 @@ struct Gathered {
 pub(super) async fn load(
     readers: &SqlitePool,
     keys: &[EffectKey],
-) -> Result<Vec<std::result::Result<Option<Record>, Corruption>>> {
+) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }

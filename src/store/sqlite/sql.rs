@@ -15,6 +15,8 @@ pub mod inspect;
 pub mod operators;
 pub mod profiles;
 pub mod recovery;
+pub mod restore;
+pub mod retention;
 pub mod subscriptions;
 
 /// Every statement of this file by name.
@@ -73,6 +75,8 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         bypass::ALL,
         feed::ALL,
         subscriptions::ALL,
+        restore::ALL,
+        retention::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

@@ -201,6 +201,7 @@ fn proposal(dice: &mut Dice, operation: &str, found: Option<&Record>) -> Propose
         duplicate_of: None,
         sent: None,
         grant: None,
+        fence_base: 0,
     }
 }
 

@@ -28,7 +28,8 @@ async fn effects(bed: &Bed) -> Vec<EffectKey> {
 
 async fn load(bed: &Bed, keys: &[EffectKey]) -> Vec<Result<u32, Corruption>> {
     let loaded = bed.store.load(keys).await.unwrap();
-    loaded.into_iter().map(|found| found.map(|record| record.map_or(0, |record| record.life.revision))).collect()
+    let revision = |record: Option<actonce::domain::record::Record>| record.map_or(0, |record| record.life.revision);
+    loaded.into_iter().map(|found| found.map(revision).map_err(|fault| fault.corruption().unwrap())).collect()
 }
 
 async fn a_spoilt_row_hides_itself_alone(store: StoreUnderTest) {

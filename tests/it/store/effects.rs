@@ -108,6 +108,7 @@ impl Maker {
             duplicate_of: None,
             sent: None,
             grant: None,
+            fence_base: 0,
         }
     }
 

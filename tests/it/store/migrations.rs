@@ -8,7 +8,7 @@ use super::effects::Maker;
 use crate::support::{StoreUnderTest, both_stores};
 
 /// Every table of both backends, those first that refer to others.
-const TABLES: [&str; 24] = [
+const TABLES: [&str; 25] = [
     "subscriptions",
     "deliveries",
     "retained_arguments",
@@ -32,6 +32,7 @@ const TABLES: [&str; 24] = [
     "recovery_claims",
     "run_waits",
     "doubt_wakes",
+    "restore_epochs",
     "_sqlx_migrations",
 ];
 

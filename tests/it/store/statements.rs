@@ -36,6 +36,8 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/profiles.rs"),
         include_str!("../../../src/store/postgres/sql/operators.rs"),
         include_str!("../../../src/store/postgres/sql/bypass.rs"),
+        include_str!("../../../src/store/postgres/sql/restore.rs"),
+        include_str!("../../../src/store/postgres/sql/retention.rs"),
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
         include_str!("../../../src/store/postgres/sql/feed.rs"),
         include_str!("../../../src/store/postgres/sql/subscriptions.rs"),

@@ -13,6 +13,7 @@ mod properties;
 mod receipts;
 mod reconciliation;
 mod recovery;
+mod restore;
 mod scene;
 mod starts;
 mod table;

@@ -147,6 +147,7 @@ impl Scene {
             duplicate_of: None,
             sent: None,
             grant: None,
+            fence_base: 0,
         }
     }
 

@@ -23,6 +23,8 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/profiles.rs"),
         include_str!("../sql/operators.rs"),
         include_str!("../sql/bypass.rs"),
+        include_str!("../sql/restore.rs"),
+        include_str!("../sql/retention.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/feed.rs"),
         include_str!("../sql/subscriptions.rs"),
@@ -51,7 +53,7 @@ fn every_statement_is_listed_once() {
 #[tokio::test]
 async fn statements_search_by_index() {
     /// Counts everything there is.
-    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES", "INSPECT_TOOLS"];
+    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES", "INSPECT_TOOLS", "RESTORE_TOOLS_PAUSE"];
     /// What stands in the queue of several tools, and what no sweep could move.
     const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE"];
     let bed = bed().await;

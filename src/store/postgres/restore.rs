@@ -1,0 +1,117 @@
+//! Restores on Postgres.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{ConnectOptions as _, Connection as _, Row as _};
+
+use super::PostgresStore;
+use super::sql::restore as sql;
+use crate::domain::ids::Name;
+use crate::domain::time::Timestamp;
+use crate::store::restore::{Begun, EpochRow, NewEpoch, RestoreStore, known};
+use crate::store::{Corruption, Result, StoreError};
+
+/// How often it is looked whether others are gone, and the pause between: the server takes a moment to see that a
+/// connection was closed.
+const LOOKS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[async_trait]
+impl RestoreStore for PostgresStore {
+    async fn restore_epochs(&self) -> Result<Vec<EpochRow>> {
+        sqlx::query(sql::RESTORE_EPOCHS).fetch_all(&self.readers).await?.iter().map(epoch).collect()
+    }
+
+    async fn end_restore(&self, number: u32, effects: u64) -> Result<()> {
+        let query = sqlx::query(sql::RESTORE_END)
+            .bind(i32::try_from(number).unwrap_or(i32::MAX))
+            .bind(i64::try_from(effects).unwrap_or(i64::MAX));
+        query.execute(&self.readers).await?;
+        Ok(())
+    }
+}
+
+impl PostgresStore {
+    /// See [`crate::store::restore::begin`].
+    pub(in crate::store) async fn begin_restore(url: &str, epoch: &NewEpoch) -> Result<Begun> {
+        let options: PgConnectOptions =
+            url.parse().map_err(|_| StoreError::Open("DATABASE_URL is not a valid Postgres URL".to_owned()))?;
+        // Not the services' own name, by which they are counted; and flushed, whatever the server does by default.
+        let options = options.application_name("actonce restore").options([("synchronous_commit", "on")]);
+        let mut connection = options.disable_statement_logging().connect().await?;
+        let begun = begin(&mut connection, epoch).await;
+        drop(connection.close().await);
+        begun
+    }
+}
+
+async fn begin(connection: &mut PgConnection, epoch: &NewEpoch) -> Result<Begun> {
+    if !is_alone(connection).await? {
+        return Ok(Begun::NotAlone);
+    }
+    let mut tx = connection.begin().await?;
+    let rows = sqlx::query(sql::RESTORE_EPOCHS).fetch_all(&mut *tx).await?;
+    let epochs: Vec<EpochRow> = rows.iter().map(self::epoch).collect::<Result<_>>()?;
+    let begun = match known(&epochs, epoch) {
+        Some(known) => known,
+        None => {
+            let number = epochs.last().map_or(0, |last| last.number).saturating_add(1);
+            let paused = if epoch.pauses_tools {
+                sqlx::query(sql::RESTORE_TOOLS_PAUSE).execute(&mut *tx).await?.rows_affected()
+            } else {
+                0
+            };
+            sqlx::query(sql::RESTORE_ADD)
+                .bind(i32::try_from(number).unwrap_or(i32::MAX))
+                .bind(epoch.epoch_id.as_str())
+                .bind(epoch.reason.as_str())
+                .bind(epoch.at.micros())
+                .bind(i64::try_from(paused).unwrap_or(i64::MAX))
+                .execute(&mut *tx)
+                .await?;
+            Begun::New(EpochRow {
+                number,
+                epoch_id: epoch.epoch_id.clone(),
+                reason: epoch.reason.clone(),
+                begun_at: epoch.at,
+                paused,
+                effects: 0,
+                ended_at: None,
+            })
+        }
+    };
+    tx.commit().await?;
+    // A service that came in between has not seen the epoch; one that comes from now on does not start.
+    Ok(if is_alone(connection).await? { begun } else { Begun::NotAlone })
+}
+
+async fn is_alone(connection: &mut PgConnection) -> Result<bool> {
+    for look in 0..LOOKS {
+        if look > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let others: i64 = sqlx::query_scalar(sql::RESTORE_OTHERS).fetch_one(&mut *connection).await?;
+        if others == 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn epoch(row: &PgRow) -> Result<EpochRow> {
+    let number: i32 = row.try_get(0)?;
+    let bad = |column| Corruption { table: "restore_epochs", column, key: number.to_string() };
+    let count =
+        |at: usize, column| -> Result<u64> { Ok(u64::try_from(row.try_get::<i64, _>(at)?).map_err(|_| bad(column))?) };
+    Ok(EpochRow {
+        number: u32::try_from(number).map_err(|_| bad("number"))?,
+        epoch_id: Name::new(row.try_get(1)?).map_err(|_| bad("epoch_id"))?,
+        reason: row.try_get(2)?,
+        begun_at: Timestamp::from_micros(row.try_get(3)?),
+        paused: count(4, "paused")?,
+        effects: count(5, "effects")?,
+        ended_at: row.try_get::<Option<i64>, _>(6)?.map(Timestamp::from_micros),
+    })
+}
