@@ -52,7 +52,6 @@ async fn idle_listeners_ask_little() {
     let more = f64::from(i32::try_from(asked - plain_asked).unwrap());
     // Statistics come in strokes: some belong to the time before.
     assert!(more < started.elapsed().as_secs_f64() * 0.5 + 4.0, "{asked} and {plain_asked}");
-    assert!(u64::try_from(asked).unwrap() < 2 * started.elapsed().as_secs(), "{asked} and {plain_asked}");
 }
 
 /// With no subscription the change is all that is written.
