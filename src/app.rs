@@ -148,9 +148,8 @@ impl App {
         let metrics = recorder()?;
         let url = database_url(config.database_url.as_ref().map(|url| url.expose().as_str()), &config.data_dir)?;
         let store = open(&url, OpenOptions { migrate: true, connections: config.postgres_connections }).await?;
-        if let Some(begun) = store.restore_epochs().await?.pop().filter(|epoch| epoch.ended_at.is_none()) {
-            return Err(AppError::RestoreBegun(begun.epoch_id));
-        }
+        let begun = store.restore_epochs().await?.pop().filter(|epoch| epoch.ended_at.is_none());
+        begun.map_or(Ok(()), |epoch| Err(AppError::RestoreBegun(epoch.epoch_id)))?;
         let auth = Authenticator::start(config.auth.clone()).await?;
         let principal = service_principal().map_err(|_| AppError::Internal("the service has no name"))?;
         let (engine, loops) =

@@ -63,6 +63,9 @@ pub trait FeedStore {
     /// The last entry that [`FeedStore::feed`] passes.
     async fn feed_end(&self, tenant: &Tenant) -> Result<Option<FeedRow>>;
 
+    /// Whether the entry that stood at a place was pruned; on SQLite whoever it belonged to.
+    async fn feed_place_is_pruned(&self, tenant: &Tenant, place: &FeedMark) -> Result<bool>;
+
     /// For each tenant, whether a reader of its feed that came to this number may find more.
     async fn feed_moved(&self, seen: &[(Tenant, i64)]) -> Result<Vec<bool>>;
 }

@@ -52,7 +52,8 @@ fn at_of(row: &FeedRow, index: u32) -> Place {
 /// The events of a row. One that can't be read back is passed by: `journal verify` names it.
 pub(super) fn events_of(row: &FeedRow) -> Vec<Published> {
     let FeedMark { effect, revision, .. } = row.mark;
-    let Some(content) = &row.content else { return Vec::new() };
+    // Of another tenant, or pruned.
+    let Some(content) = row.content.as_ref().filter(|content| !content.entry.is_empty()) else { return Vec::new() };
     let stored = Stored { effect, revision, entry: &content.entry, hash: &row.hash, intent: &content.intent };
     published(&stored).unwrap_or_else(|_| {
         tracing::error!(%effect, revision, "a journal entry can't be read back; its events are not told");
@@ -74,8 +75,11 @@ impl Service {
         let mut skip = None;
         if let Some((index, proof)) = seen {
             let first = found.rows.first().filter(|row| row.mark == mark && place::proof(&row.hash) == proof);
-            first.ok_or(ServiceError::CursorGone)?;
-            skip = Some(index);
+            if first.is_some() {
+                skip = Some(index);
+            } else if !self.engine().store().feed_place_is_pruned(tenant, &mark).await? {
+                return Err(ServiceError::CursorGone);
+            }
         }
         for row in &found.rows {
             for event in events_of(row) {

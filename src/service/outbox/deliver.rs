@@ -220,7 +220,10 @@ impl Service {
             return Ok(Round::Done);
         }
         let page = store.feed(&row.tenant, &row.cursor, limits::DELIVERY_ENTRIES).await?;
-        if row.cursor != FeedMark::START && page.rows.first().is_none_or(|first| first.mark != row.cursor) {
+        if row.cursor != FeedMark::START
+            && page.rows.first().is_none_or(|first| first.mark != row.cursor)
+            && !store.feed_place_is_pruned(&row.tenant, &row.cursor).await?
+        {
             // What was told and what was not can't be known: a person decides.
             store.disable_subscription(&row.key(), REASON_CURSOR).await?;
             return Ok(Round::Failed);

@@ -46,6 +46,11 @@ impl FeedStore for PostgresStore {
         query.fetch_optional(&self.readers).await?.as_ref().map(feed_row).transpose()
     }
 
+    async fn feed_place_is_pruned(&self, tenant: &Tenant, place: &FeedMark) -> Result<bool> {
+        let query = sqlx::query_scalar(sql::FEED_PRUNED).bind(tenant.as_str()).bind(place.effect);
+        Ok(query.fetch_one(&self.readers).await?)
+    }
+
     async fn feed_moved(&self, seen: &[(Tenant, i64)]) -> Result<Vec<bool>> {
         let (tenants, numbers): (Vec<&str>, Vec<i64>) =
             seen.iter().map(|(tenant, number)| (tenant.as_str(), *number)).unzip();

@@ -58,6 +58,10 @@ impl FeedStore for SqliteStore {
         query.fetch_optional(&self.readers).await?.as_ref().map(feed_row).transpose()
     }
 
+    async fn feed_place_is_pruned(&self, _: &Tenant, place: &FeedMark) -> Result<bool> {
+        Ok(sqlx::query_scalar(sql::FEED_PRUNED).bind(place.effect).fetch_one(&self.readers).await?)
+    }
+
     async fn feed_moved(&self, seen: &[(Tenant, i64)]) -> Result<Vec<bool>> {
         let newest: Option<i64> = sqlx::query_scalar(sql::FEED_NEWEST).fetch_one(&self.readers).await?;
         Ok(seen.iter().map(|(_, seen)| newest > Some(*seen)).collect())

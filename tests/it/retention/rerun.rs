@@ -48,6 +48,13 @@ async fn what_was_pruned_never_runs_again_and_what_is_unresolved_stays(store: St
     api.intent(&bodies::intent("withdrawn", TOOL)).await.expect(201);
     api.cancel("withdrawn").await.expect(200).state("failed");
 
+    let mut cursors = Vec::new();
+    let mut after = String::new();
+    while let Some(cursor) = next_event(&api, &after).await {
+        after = format!("&after={}", segment(&cursor));
+        cursors.push(after.clone());
+    }
+
     bed.pass(29 * DAY).await;
     let replay = api.intent(&bodies::claiming("done", TOOL)).await.expect(200).directive("replay");
     let (code, report) = prune(&bed, &["--older-than", "30d"]).await;
@@ -79,12 +86,25 @@ async fn what_was_pruned_never_runs_again_and_what_is_unresolved_stays(store: St
     assert_eq!(states(&api, &open).await, before);
     api.get("first of a run").await.expect(200).state("completed");
     refused(&api, &granted).await;
+    // Who read the events up to one that is pruned now misses nothing of what came after it.
+    for after in cursors {
+        let events = api.read(&format!("/api/events?limit=200{after}")).await.expect(200);
+        assert!(events.text.contains(r#""operation_id":"young""#), "{events}");
+        assert!(!events.text.contains(r#""operation_id":"done""#) && !events.text.contains("withdrawn"), "{events}");
+    }
     assert_eq!(downstream.commits("done"), 1);
     let listed = api.pages("/api/effects?limit=200").await;
     assert!(listed.iter().all(|effect| effect["operation_id"] != "done" && effect["operation_id"] != "withdrawn"));
     assert_eq!(listed.len(), open.len() + 3);
     let all = intact(&server);
     assert_eq!((&all["pruned"], &all["effects"]), (&json!(2), &json!(open.len() + 5)));
+}
+
+/// The place after the next event, if there is one.
+async fn next_event(api: &Api, after: &str) -> Option<String> {
+    let page = api.read(&format!("/api/events?limit=1{after}")).await.expect(200);
+    let is_one = page.at("/items").as_array().unwrap().len() == 1;
+    is_one.then(|| page.str("/next_cursor").to_owned())
 }
 
 async fn states(api: &Api, operations: &[&str]) -> Vec<serde_json::Value> {

@@ -22,6 +22,10 @@ WHERE e.tenant = $1 AND e.moved <
   (SELECT o.base_xid + pg_snapshot_xmin(pg_current_snapshot())::text::int8 FROM feed_origin o WHERE o.one = 1)
 ORDER BY e.moved DESC, e.effect DESC, e.revision DESC LIMIT 1";
 
+/// Whether effect $2 of tenant $1 was pruned.
+pub(in crate::store::postgres) const FEED_PRUNED: &str = "\
+SELECT EXISTS (SELECT FROM entries e WHERE e.tenant = $1 AND e.effect = $2 AND e.revision = 1 AND e.entry = '')";
+
 /// Whether each tenant's feed goes on behind a number.
 pub(in crate::store::postgres) const FEED_MOVED: &str = "\
 SELECT EXISTS (SELECT FROM entries e WHERE e.tenant = k.tenant AND e.moved > k.seen AND e.moved <
@@ -52,6 +56,7 @@ pub(in crate::store::postgres) const FEED_REBASE: &str = "UPDATE feed_origin SET
 pub const ALL: &[(&str, &str)] = &[
     ("FEED", FEED),
     ("FEED_END", FEED_END),
+    ("FEED_PRUNED", FEED_PRUNED),
     ("FEED_MOVED", FEED_MOVED),
     ("FEED_HIGHEST", FEED_HIGHEST),
     ("FEED_LOCK", FEED_LOCK),

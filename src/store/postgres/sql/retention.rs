@@ -38,7 +38,8 @@ WITH input AS MATERIALIZED (
     AND NOT EXISTS (SELECT FROM open_effects o WHERE o.tenant = n.tenant AND o.effect = n.effect)
     AND EXISTS (SELECT FROM checkpoint_mark m WHERE m.one = 1
       AND m.again_to IS NULL AND (m.moved = 0
-        OR (n.moved < m.moved AND m.moved <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint)))
+        OR (n.moved < m.moved AND m.moved <=
+          (SELECT o.base_xid + pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM feed_origin o WHERE o.one = 1))))
 ), gone AS (
   DELETE FROM entries e USING ready r WHERE e.tenant = r.tenant AND e.effect = r.effect AND e.revision > 1
 )

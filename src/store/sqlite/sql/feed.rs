@@ -34,8 +34,19 @@ SELECT e.rowid AS number, e.effect, e.revision, e.hash,
        e.tenant = ?1 AS is_own
 FROM entries e NOT INDEXED ORDER BY e.rowid DESC LIMIT 1";
 
+/// Whether effect ?1 was pruned, whoever it belonged to: one probe for each tenant.
+pub const FEED_PRUNED: &str = "
+WITH RECURSIVE tenants(tenant) AS (
+    SELECT min(tenant) FROM entries
+    UNION ALL
+    SELECT (SELECT min(e.tenant) FROM entries e WHERE e.tenant > t.tenant) FROM tenants t WHERE t.tenant IS NOT NULL
+)
+SELECT EXISTS (SELECT 1 FROM tenants t CROSS JOIN entries e
+               ON e.tenant = t.tenant AND e.effect = ?1 AND e.revision = 1 AND e.entry = '')";
+
 /// The newest row of anybody.
 pub const FEED_NEWEST: &str = "SELECT max(e.rowid) FROM entries e NOT INDEXED";
 
 /// All statements by name, for the test that prepares each.
-pub const ALL: &[(&str, &str)] = &[("FEED", FEED), ("FEED_END", FEED_END), ("FEED_NEWEST", FEED_NEWEST)];
+pub const ALL: &[(&str, &str)] =
+    &[("FEED", FEED), ("FEED_END", FEED_END), ("FEED_NEWEST", FEED_NEWEST), ("FEED_PRUNED", FEED_PRUNED)];
