@@ -57,14 +57,20 @@ async fn covered(bed: &Bed) -> Vec<Record> {
     records
 }
 
+/// On SQLite checkpoints stand at the last row, whose number would be given anew; on Postgres behind it.
+fn last_goes(bed: &Bed) -> u64 {
+    u64::from(!bed.is_sqlite())
+}
+
 async fn what_was_pruned_is_told_from_what_was_removed(store: StoreUnderTest) {
     let bed = Bed::with_clock(store).await;
     let records = covered(&bed).await;
     let (_, done) = prune(&bed, &["--older-than", "30d"]).await;
-    // The last one is where the checkpoints stand; the first is open.
-    assert_eq!((&done["pruned"], &done["kept"]), (&json!(3), &json!(2)), "{done:#}");
+    // The first is open.
+    let last = last_goes(&bed);
+    assert_eq!((&done["pruned"], &done["kept"]), (&json!(3 + last), &json!(2 - last)), "{done:#}");
     let all = report(&bed).await;
-    assert_eq!((all.damaged, all.pruned, all.signatures_checked), (0, 3, true), "{:?}", all.findings);
+    assert_eq!((all.damaged, all.pruned, all.signatures_checked), (0, 3 + last, true), "{:?}", all.findings);
     bed.execute(&format!("DELETE FROM entries WHERE {}", bed.of(&records[1].key))).await;
     assert_eq!(damages(&bed).await, [(records[1].key.effect.to_string(), Removed)]);
 }
@@ -74,13 +80,14 @@ async fn nothing_is_pruned_before_a_checkpoint_has_it(store: StoreUnderTest) {
     let records = covered(&bed).await;
     settle(&bed, &Maker::external("tenant", records[0].life.updated_at), "uncovered").await;
     let (_, done) = prune(&bed, &["--older-than", "30d"]).await;
-    assert_eq!((&done["pruned"], &done["kept"]), (&json!(3), &json!(3)), "{done:#}");
+    let last = last_goes(&bed);
+    assert_eq!((&done["pruned"], &done["kept"]), (&json!(3 + last), &json!(3 - last)), "{done:#}");
     checkpoint(&bed).await;
     let maker = Maker::external("another tenant", bed.now().await);
     settle(&bed, &maker, "behind").await;
     checkpoint(&bed).await;
     let (_, done) = prune(&bed, &["--older-than", "30d"]).await;
-    assert_eq!((&done["pruned"], tombstones(&bed).await), (&json!(2), 5), "{done:#}");
+    assert_eq!((&done["pruned"], tombstones(&bed).await), (&json!(2 - last), 5), "{done:#}");
     assert_eq!(damages(&bed).await, []);
 }
 
