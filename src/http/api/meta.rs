@@ -43,8 +43,9 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
     if state.starting.load(Ordering::Acquire) {
         return not_ready(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.");
     }
-    match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {
-        Ok(Ok(_)) => Ok(text("ok\n", "text/plain; charset=utf-8")),
+    match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().takes_writes()).await {
+        Ok(Ok(true)) => Ok(text("ok\n", "text/plain; charset=utf-8")),
+        Ok(Ok(false)) => not_ready(ProblemType::StoreUnavailable, "The store takes no writes now."),
         Ok(Err(_)) | Err(_) => not_ready(ProblemType::StoreUnavailable, "The store does not answer."),
     }
 }
