@@ -86,6 +86,17 @@ impl StoreError {
         }
     }
 
+    /// Whether the connection turned out to be one to a database that takes no writes (25006).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            Self::Unavailable(error) => {
+                error.as_database_error().is_some_and(|database| database.code().as_deref() == Some("25006"))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a unique key was taken by somebody else.
     #[must_use]
     pub fn is_taken_key(&self) -> bool {

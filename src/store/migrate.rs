@@ -1,6 +1,7 @@
 //! Migrations: embedded, append-only, and compared with what a database says it has applied.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use sqlx::migrate::{AppliedMigration, Migrate, MigrateError, Migration, MigrationType, Migrator};
 use sqlx::postgres::{PgConnection, PgPool};
@@ -17,6 +18,18 @@ const TABLE: &str = "_sqlx_migrations";
 const SQLITE_HAS_TABLE: &str =
     "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_sqlx_migrations')";
 const POSTGRES_HAS_TABLE: &str = "SELECT to_regclass('_sqlx_migrations') IS NOT NULL";
+
+/// Migrations that the programs before them can work beside begin so (`docs/upgrade.md`).
+const EXPAND: &str = "expand_";
+const NEWER: &str = "SELECT version, description FROM _sqlx_migrations WHERE version > $1 ORDER BY version";
+/// A migration may take as long as it takes, and so may another process' that is waited for.
+const PATIENTLY: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
+/// A lock that is waited for stands in the way of every statement on its table that comes after.
+const BRIEFLY: &str = "SET lock_timeout = '2s'";
+/// How often a migration is tried that meets a lock.
+const LOCK_TRIES: u32 = 10;
+/// What the others may do between two tries.
+const LOCK_PAUSE: Duration = Duration::from_secs(1);
 
 /// One migration file: number, name, content.
 type Script = (i64, &'static str, &'static str);
@@ -65,8 +78,10 @@ pub const COUNT: usize = SQLITE.len();
 /// answered otherwise. Nothing was changed then.
 pub async fn sqlite(connection: &mut SqliteConnection) -> Result<()> {
     let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
-    if sqlx::query_scalar(SQLITE_HAS_TABLE).fetch_one(&mut *tx).await? {
-        compare(&applied(&mut *tx).await?, SQLITE)?;
+    if let Some(found) = found_sqlite(&mut tx).await?
+        && missing(&found, SQLITE)?.is_none()
+    {
+        return Ok(());
     }
     migrator(SQLITE).run(&mut *tx).await.map_err(explain)?;
     tx.commit().await?;
@@ -74,46 +89,97 @@ pub async fn sqlite(connection: &mut SqliteConnection) -> Result<()> {
 }
 
 /// Brings a Postgres database to [`LATEST`] under the migrator's advisory lock, each migration in
-/// a transaction.
+/// a transaction. Where nothing is missing it takes no lock and needs no right to make tables.
 ///
 /// # Errors
 /// As for [`sqlite`], except that migrations before a failed one stay.
 pub async fn postgres(pool: &PgPool) -> Result<()> {
-    // A connection of its own: after an error the migrator leaves its lock to the session's end.
+    // A connection of its own: its settings are those of a migration, and the advisory lock goes with
+    // the session, however this ends.
     let mut connection = pool.acquire().await?.detach();
-    if sqlx::query_scalar(POSTGRES_HAS_TABLE).fetch_one(&mut connection).await? {
-        compare(&applied(&mut connection).await?, POSTGRES)?;
-    }
-    migrator(POSTGRES).run(&mut connection).await.map_err(explain)?;
+    let done = bring_postgres(&mut connection).await;
     connection.close().await?;
-    Ok(())
+    done
 }
 
-/// Whether a SQLite database is exactly at [`LATEST`]. Writes nothing.
+async fn bring_postgres(connection: &mut PgConnection) -> Result<()> {
+    if let Some(found) = found_postgres(connection).await?
+        && missing(&found, POSTGRES)?.is_none()
+    {
+        return Ok(());
+    }
+    sqlx::raw_sql(PATIENTLY).execute(&mut *connection).await?;
+    connection.lock().await.map_err(explain)?;
+    sqlx::raw_sql(BRIEFLY).execute(&mut *connection).await?;
+    let mut migrator = migrator(POSTGRES);
+    migrator.set_locking(false);
+    let mut tries = LOCK_TRIES;
+    loop {
+        tries -= 1;
+        match migrator.run(&mut *connection).await {
+            Ok(()) => return Ok(()),
+            Err(error) if is_lock_timeout(&error) && tries > 0 => {
+                tracing::warn!(tries, "a migration met a lock of running work and is tried again");
+                tokio::time::sleep(LOCK_PAUSE).await;
+            }
+            Err(error) => return Err(explain(error)),
+        }
+    }
+}
+
+/// Whether a statement gave up waiting for a lock.
+fn is_lock_timeout(error: &MigrateError) -> bool {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+            error.as_database_error().is_some_and(|database| database.code().as_deref() == Some("55P03"))
+        }
+        _ => false,
+    }
+}
+
+/// Whether this program can work on a SQLite database as it is. Writes nothing.
 ///
 /// # Errors
-/// [`StoreError::Schema`] where it is not.
+/// [`StoreError::Schema`] where it can't.
 pub async fn check_sqlite(connection: &mut SqliteConnection) -> Result<()> {
-    let found = if sqlx::query_scalar(SQLITE_HAS_TABLE).fetch_one(&mut *connection).await? {
-        applied(connection).await?
-    } else {
-        Vec::new()
-    };
-    complete(&found, SQLITE)
+    complete(&found_sqlite(connection).await?.unwrap_or_default(), SQLITE)
 }
 
-/// Whether a Postgres database is exactly at [`LATEST`]. Writes nothing.
+/// Whether this program can work on a Postgres database as it is. Writes nothing.
 ///
 /// # Errors
-/// [`StoreError::Schema`] where it is not.
+/// [`StoreError::Schema`] where it can't.
 pub async fn check_postgres(pool: &PgPool) -> Result<()> {
     let mut connection = pool.acquire().await?;
-    let found = if sqlx::query_scalar(POSTGRES_HAS_TABLE).fetch_one(&mut *connection).await? {
-        applied(&mut *connection).await?
-    } else {
-        Vec::new()
-    };
-    complete(&found, POSTGRES)
+    complete(&found_postgres(&mut connection).await?.unwrap_or_default(), POSTGRES)
+}
+
+/// What a database says it has applied.
+#[derive(Debug, Default)]
+struct Found {
+    applied: Vec<AppliedMigration>,
+    /// Numbers and names of those after [`LATEST`].
+    newer: Vec<(i64, String)>,
+}
+
+/// `None`: there is no list.
+async fn found_sqlite(connection: &mut SqliteConnection) -> Result<Option<Found>> {
+    if !sqlx::query_scalar(SQLITE_HAS_TABLE).fetch_one(&mut *connection).await? {
+        return Ok(None);
+    }
+    let applied = applied(&mut *connection).await?;
+    let newer = sqlx::query_as(NEWER).bind(LATEST).fetch_all(connection).await?;
+    Ok(Some(Found { applied, newer }))
+}
+
+/// `None`: there is no list.
+async fn found_postgres(connection: &mut PgConnection) -> Result<Option<Found>> {
+    if !sqlx::query_scalar(POSTGRES_HAS_TABLE).fetch_one(&mut *connection).await? {
+        return Ok(None);
+    }
+    let applied = applied(&mut *connection).await?;
+    let newer = sqlx::query_as(NEWER).bind(LATEST).fetch_all(connection).await?;
+    Ok(Some(Found { applied, newer }))
 }
 
 /// Where a database's schema is.
@@ -132,8 +198,7 @@ pub enum Level {
 /// # Errors
 /// [`StoreError::Schema`] where it is not one of this program.
 pub async fn sqlite_level(connection: &mut SqliteConnection) -> Result<Level> {
-    let has_table: bool = sqlx::query_scalar(SQLITE_HAS_TABLE).fetch_one(&mut *connection).await?;
-    if has_table { level(&applied(connection).await?, SQLITE) } else { Ok(Level::Empty) }
+    level(found_sqlite(connection).await?.as_ref(), SQLITE)
 }
 
 /// Where a Postgres database's schema is. Writes nothing.
@@ -141,14 +206,13 @@ pub async fn sqlite_level(connection: &mut SqliteConnection) -> Result<Level> {
 /// # Errors
 /// As for [`sqlite_level`].
 pub async fn postgres_level(connection: &mut PgConnection) -> Result<Level> {
-    let has_table: bool = sqlx::query_scalar(POSTGRES_HAS_TABLE).fetch_one(&mut *connection).await?;
-    if has_table { level(&applied(connection).await?, POSTGRES) } else { Ok(Level::Empty) }
+    level(found_postgres(connection).await?.as_ref(), POSTGRES)
 }
 
-fn level(applied: &[AppliedMigration], scripts: &[Script]) -> Result<Level> {
-    compare(applied, scripts)?;
-    let Some(newest) = applied.iter().map(|found| found.version).max() else { return Ok(Level::Empty) };
-    Ok(if complete(applied, scripts).is_ok() { Level::Current } else { Level::Behind(newest) })
+fn level(found: Option<&Found>, scripts: &[Script]) -> Result<Level> {
+    let Some(found) = found else { return Ok(Level::Empty) };
+    let Some(newest) = found.applied.iter().map(|applied| applied.version).max() else { return Ok(Level::Empty) };
+    Ok(if missing(found, scripts)?.is_some() { Level::Behind(newest) } else { Level::Current })
 }
 
 fn migrator(scripts: &[Script]) -> Migrator {
@@ -166,15 +230,16 @@ async fn applied<C: Migrate + Send>(connection: &mut C) -> Result<Vec<AppliedMig
     connection.list_applied_migrations(TABLE).await.map_err(explain)
 }
 
-/// Refuses what this program did not write: newer, unknown or changed migrations.
-fn compare(applied: &[AppliedMigration], scripts: &[Script]) -> Result<()> {
-    let newest = applied.iter().map(|found| found.version).max().unwrap_or(0);
-    if newest > LATEST {
+/// Refuses what this program did not write and can't work beside: newer (but for expansions),
+/// unknown or changed migrations. Answers the first that is missing.
+fn missing<'a>(found: &Found, scripts: &'a [Script]) -> Result<Option<&'a Script>> {
+    let newest = found.newer.last().map_or(0, |(version, _)| *version);
+    if !found.newer.iter().all(|(_, name)| name.starts_with(EXPAND)) {
         return Err(StoreError::Schema(format!(
             "the database has schema {newest}, this program knows schemas up to {LATEST}: start a newer program"
         )));
     }
-    for found in applied {
+    for found in found.applied.iter().filter(|found| found.version <= LATEST) {
         let Some(script) = scripts.iter().find(|script| script.0 == found.version) else {
             return Err(explain(MigrateError::VersionMissing(found.version)));
         };
@@ -182,13 +247,28 @@ fn compare(applied: &[AppliedMigration], scripts: &[Script]) -> Result<()> {
             return Err(explain(MigrateError::VersionMismatch(found.version)));
         }
     }
-    Ok(())
+    let missing = scripts.iter().find(|script| !found.applied.iter().any(|found| found.version == script.0));
+    match missing {
+        Some(_) if newest > 0 => Err(StoreError::Schema(format!(
+            "the database has schema {newest} with a gap that this program can't fill: start a newer program"
+        ))),
+        Some(script) => Ok(Some(script)),
+        None => {
+            if newest > 0 {
+                tracing::warn!(
+                    schema = newest,
+                    known = LATEST,
+                    "the schema is newer, and made to let this program work"
+                );
+            }
+            Ok(None)
+        }
+    }
 }
 
-/// [`compare`], and nothing is missing.
-fn complete(applied: &[AppliedMigration], scripts: &[Script]) -> Result<()> {
-    compare(applied, scripts)?;
-    match scripts.iter().find(|script| !applied.iter().any(|found| found.version == script.0)) {
+/// [`missing`] finds nothing.
+fn complete(found: &Found, scripts: &[Script]) -> Result<()> {
+    match missing(found, scripts)? {
         None => Ok(()),
         Some((version, name, _)) => {
             Err(StoreError::Schema(format!("the database has no migration {version} ({name}): migrate it first")))
@@ -221,8 +301,17 @@ mod tests {
 
     use super::*;
 
-    fn found(script: &Script) -> AppliedMigration {
+    fn row(script: &Script) -> AppliedMigration {
         AppliedMigration { version: script.0, checksum: migration(script).checksum }
+    }
+
+    /// All that this program knows, and more.
+    fn all_and(newer: &[(i64, &str)]) -> Found {
+        let mut applied: Vec<_> = SQLITE.iter().map(row).collect();
+        applied.extend(
+            newer.iter().map(|(version, _)| AppliedMigration { version: *version, checksum: Cow::Borrowed(b"x") }),
+        );
+        Found { applied, newer: newer.iter().map(|(version, name)| (*version, (*name).to_owned())).collect() }
     }
 
     #[test]
@@ -243,26 +332,31 @@ mod tests {
 
     #[test]
     fn a_database_at_the_latest_schema_is_complete() {
-        let all: Vec<_> = SQLITE.iter().map(found).collect();
-        assert!(complete(&all, SQLITE).is_ok());
-        let error = complete(&[], SQLITE).unwrap_err();
+        assert!(complete(&all_and(&[]), SQLITE).is_ok());
+        let error = complete(&Found::default(), SQLITE).unwrap_err();
         assert_eq!(error.to_string(), "the database has no migration 1 (effects): migrate it first");
     }
 
     #[test]
     fn newer_and_changed_databases_are_refused() {
-        let mut newer: Vec<_> = SQLITE.iter().map(found).collect();
-        newer.push(AppliedMigration { version: LATEST + 7, checksum: Cow::Borrowed(b"x") });
-        let error = compare(&newer, SQLITE).unwrap_err();
-        assert!(
-            matches!(&error, StoreError::Schema(text) if text.contains(&format!("schema {}", LATEST + 7))),
-            "{error}"
-        );
-        let schema = format!("schema {}", LATEST + 7);
-        assert!(matches!(&error, StoreError::Schema(text) if text.contains(&schema)), "{error}");
+        let refused = |newer: &[(i64, &str)], text: &str| {
+            let error = missing(&all_and(newer), SQLITE).unwrap_err();
+            assert!(matches!(&error, StoreError::Schema(said) if said.contains(text)), "{error}");
+        };
+        refused(&[(LATEST + 7, "contract_x")], &format!("schema {}", LATEST + 7));
+        refused(&[(LATEST + 1, "expand_x"), (LATEST + 2, "doubts")], &format!("schema {}", LATEST + 2));
 
         let changed = AppliedMigration { version: 1, checksum: Cow::Borrowed(b"x") };
-        let error = compare(&[changed], SQLITE).unwrap_err();
+        let error = missing(&Found { applied: vec![changed], newer: Vec::new() }, SQLITE).unwrap_err();
         assert!(matches!(&error, StoreError::Schema(text) if text.contains("another content")), "{error}");
+    }
+
+    #[test]
+    fn expansions_of_a_newer_program_let_this_one_work() {
+        let mut found = all_and(&[(LATEST + 1, "expand_x"), (LATEST + 2, "expand_y")]);
+        assert!(complete(&found, SQLITE).is_ok());
+        found.applied.remove(1);
+        let error = missing(&found, SQLITE).unwrap_err();
+        assert!(matches!(&error, StoreError::Schema(text) if text.contains("a gap")), "{error}");
     }
 }

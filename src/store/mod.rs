@@ -228,6 +228,9 @@ pub trait Store:
     /// The database's time (law 13).
     async fn now(&self) -> Result<Timestamp>;
 
+    /// Whether the database takes writes: one that answers may be a standby, or switched to reads.
+    async fn takes_writes(&self) -> Result<bool>;
+
     /// Commits changes of different effects in one transaction, each applied or lost by itself:
     /// the answer has one [`Committed`] per change, in order. An error means that nothing of the
     /// batch was written, or that the connection broke and nobody knows. At most one change per

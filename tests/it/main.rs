@@ -4,6 +4,7 @@
 mod architecture;
 mod backup;
 mod config;
+mod deploy;
 mod doctor;
 mod documents;
 mod elapsed;

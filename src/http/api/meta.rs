@@ -46,13 +46,14 @@ pub async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> 
     if !state.auth.has_keys() {
         return not_ready(ProblemType::StoreUnavailable, "The keys that verify tokens were never had yet.");
     }
-    match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().now()).await {
-        Ok(Ok(_)) => {
+    match tokio::time::timeout(READY_TIMEOUT, state.service.engine().store().takes_writes()).await {
+        Ok(Ok(true)) => {
             // What subscribers wait for is shown here and turns nothing red: others can be served.
             let age = tokio::time::timeout(READY_TIMEOUT, state.service.outbox_age_seconds()).await;
             let age = age.ok().and_then(Result::ok).map_or_else(|| "unknown".to_owned(), |age| format!("{age:.3}"));
             Ok(text(format!("ok\noutbox_age_seconds {age}\n"), "text/plain; charset=utf-8"))
         }
+        Ok(Ok(false)) => not_ready(ProblemType::StoreUnavailable, "The store takes no writes now."),
         Ok(Err(_)) | Err(_) => not_ready(ProblemType::StoreUnavailable, "The store does not answer."),
     }
 }

@@ -29,8 +29,8 @@ mod tools;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions as _, PgPool};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgPool, Row as _};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -50,6 +50,8 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that commit. With two, the database works on one batch while another one is flushed; more would
 /// only split the batches.
 const COMMITS_AT_ONCE: usize = 2;
+/// How often it is looked whether sessions are shared; others may use the pooler meanwhile.
+const SESSION_TRIES: u32 = 4;
 
 /// A Postgres database.
 #[derive(Debug)]
@@ -85,7 +87,14 @@ impl PostgresStore {
             // connection shows itself in the statement.
             PgPoolOptions::new().max_connections(max).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
         };
-        let probe = pool(1).connect_with(options.clone()).await?;
+        let probe = pool(2).connect_with(options.clone()).await?;
+        if shares_sessions(&probe).await? {
+            return Err(StoreError::Open(
+                "the database is reached through a pooler that gives every transaction another session (transaction \
+                 mode): what is prepared, locked and listened for would go astray; see docs/scaling.md"
+                    .to_owned(),
+            ));
+        }
         let version: i32 =
             sqlx::query_scalar("SELECT current_setting('server_version_num')::int4").fetch_one(&probe).await?;
         if version < 140_000 {
@@ -101,6 +110,14 @@ impl PostgresStore {
             tracing::warn!("the database server runs with fsync off: acknowledged effects can be lost");
         }
         let readers = pool(connections.max(2)).connect_with(options.clone()).await?;
+        // A pooler in between may drop what a connection asks for at its start.
+        if !sqlx::query_scalar::<_, bool>(sql::HAS_SETTINGS).fetch_one(&readers).await? {
+            return Err(StoreError::Open(
+                "the settings of a connection did not arrive at the database, or were changed on the way \
+                 (a connection pooler?): see docs/scaling.md"
+                    .to_owned(),
+            ));
+        }
         if migrate {
             migrate::postgres(&readers).await?;
             feed::continue_numbers(&readers).await?;
@@ -118,6 +135,37 @@ impl PostgresStore {
     }
 }
 
+/// Whether a pooler hands one session of the database to several connections. Two connections of a database
+/// never have the same session, and neither gets another one; a pooler gives the one that was free last.
+async fn shares_sessions(pool: &PgPool) -> Result<bool> {
+    let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
+    for _ in 0..SESSION_TRIES {
+        let before = session(&mut one).await?;
+        let mut transaction = two.begin().await?;
+        let other = session(&mut transaction).await?;
+        let after = session(&mut one).await?;
+        transaction.rollback().await?;
+        if before != after || other == before || other == after {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Which session a connection has. Nothing is prepared for it.
+async fn session(connection: &mut PgConnection) -> Result<i32> {
+    let row = sqlx::raw_sql(sql::BACKEND).fetch_one(connection).await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Closes the connections of a pool that nobody uses. A connection that was made to a standby, or while
+/// the database took no writes, would stay so; the next one may find the database that does.
+fn forget(pool: &PgPool) {
+    while let Some(connection) = pool.try_acquire() {
+        drop(connection.detach());
+    }
+}
+
 #[async_trait]
 impl Store for PostgresStore {
     fn backend(&self) -> Backend {
@@ -129,11 +177,23 @@ impl Store for PostgresStore {
         Ok(Timestamp::from_micros(micros))
     }
 
+    async fn takes_writes(&self) -> Result<bool> {
+        let takes_writes: bool = sqlx::query_scalar(sql::TAKES_WRITES).fetch_one(&self.readers).await?;
+        if !takes_writes {
+            forget(&self.readers);
+            forget(&self.writer);
+        }
+        Ok(takes_writes)
+    }
+
     async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
         // One statement that commits itself: nothing tells its work and its flush apart.
         let began = Instant::now();
         let done = commit::commit(&self.writer, batch).await;
         probe::committed(began);
+        if done.as_ref().is_err_and(StoreError::is_read_only) {
+            forget(&self.writer);
+        }
         done
     }
 

@@ -23,6 +23,18 @@ pub mod subscriptions;
 /// The database's time in microseconds.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
+/// Whether the database takes writes: no standby, and not switched to reads.
+pub(super) const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_only') = 'off'";
+
+/// Which session of the database a connection has.
+pub(super) const BACKEND: &str = "SELECT pg_backend_pid()";
+
+/// Whether a connection has the settings that plans and durability rest on.
+pub(super) const HAS_SETTINGS: &str = "\
+SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('plan_cache_mode') = 'force_generic_plan'
+  AND current_setting('enable_seqscan') = 'off' AND current_setting('enable_hashjoin') = 'off'
+  AND current_setting('enable_mergejoin') = 'off' AND current_setting('jit') = 'off'";
+
 /// Writes revisions: one statement, one transaction, each row applied or left out by itself.
 ///
 /// `ready` drops what a tool's stamp or an open twin forbids. `closed` and `kept` take the open row
@@ -303,6 +315,9 @@ pub(super) const NOTIFY: &str = "SELECT pg_notify('actonce', $1)";
 /// All statements by name, for the test that prepares each.
 pub const ALL: &[(&str, &str)] = &[
     ("NOW", NOW),
+    ("TAKES_WRITES", TAKES_WRITES),
+    ("BACKEND", BACKEND),
+    ("HAS_SETTINGS", HAS_SETTINGS),
     ("COMMIT", COMMIT),
     ("COMMIT_FRESH", COMMIT_FRESH),
     ("COMMIT_CLOSED", COMMIT_CLOSED),

@@ -1,7 +1,11 @@
 //! Migrations: once, in order, and only onto what this program knows.
 
+use std::time::{Duration, Instant};
+
 use actonce::store::StoreError;
 use actonce::store::migrate::{COUNT, LATEST};
+
+use sqlx::{Connection as _, PgConnection};
 
 use super::bed::Bed;
 use super::effects::Maker;
@@ -40,6 +44,7 @@ both_stores!(
     migrating_again_changes_nothing,
     processes_that_start_together_migrate_once,
     a_newer_schema_is_refused,
+    an_expansion_of_a_newer_program_is_no_obstacle,
     a_migration_with_another_content_is_refused,
     an_unknown_or_unfinished_migration_is_refused,
     a_database_that_is_behind_is_refused_unless_it_is_migrated,
@@ -91,12 +96,63 @@ async fn a_newer_schema_is_refused(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     bed.execute(&format!(
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-         SELECT {}, description, success, checksum, execution_time FROM _sqlx_migrations WHERE version = {LATEST}",
+         SELECT {}, 'contract_x', success, checksum, execution_time FROM _sqlx_migrations WHERE version = {LATEST}",
         LATEST + 1
     ))
     .await;
     let text = refusal(&bed).await;
     assert!(text.contains(&format!("schema {}", LATEST + 1)) && text.contains("newer program"), "{text}");
+}
+
+async fn an_expansion_of_a_newer_program_is_no_obstacle(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    let add = |version: i64, name: &str| {
+        format!(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+             SELECT {version}, '{name}', success, {}, execution_time FROM _sqlx_migrations WHERE version = {LATEST}",
+            bed.bytes(&[7; 48])
+        )
+    };
+    bed.execute(&add(LATEST + 1, "expand_x")).await;
+    for migrate in [true, false] {
+        bed.try_open(migrate).await.unwrap();
+    }
+    bed.execute(&add(LATEST + 2, "contract_x")).await;
+    assert!(refusal(&bed).await.contains(&format!("schema {}", LATEST + 2)));
+}
+
+/// A lock that a migration can't get stands in the way of all that come after it: it gives up soon, lets
+/// the others through, and tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_waits_for_running_work_without_stopping_it() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    let bed = Bed::new(StoreUnderTest::Postgres).await;
+    for table in TABLES.into_iter().filter(|table| *table != "_sqlx_migrations") {
+        bed.execute(&format!("DROP TABLE {table}")).await;
+    }
+    bed.execute("DELETE FROM _sqlx_migrations").await;
+    let mut running = PgConnection::connect(&bed.url()).await.unwrap();
+    let mut transaction = running.begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE _sqlx_migrations IN SHARE MODE").execute(&mut *transaction).await.unwrap();
+    let began = Instant::now();
+    let (opened, longest) = tokio::join!(bed.try_open(true), async {
+        let mut longest = Duration::ZERO;
+        while began.elapsed() < Duration::from_secs(4) {
+            let asked = Instant::now();
+            // It needs a lock that stands behind the migration's.
+            bed.execute("BEGIN; LOCK TABLE _sqlx_migrations IN SHARE MODE; COMMIT").await;
+            longest = longest.max(asked.elapsed());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        transaction.rollback().await.unwrap();
+        longest
+    });
+    opened.unwrap();
+    assert!(longest < Duration::from_millis(3500), "others were kept for {longest:?}");
+    assert!(began.elapsed() > Duration::from_secs(4));
+    bed.try_open(false).await.unwrap();
 }
 
 async fn a_migration_with_another_content_is_refused(store: StoreUnderTest) {

@@ -17,4 +17,5 @@ mod plans;
 mod races;
 mod receipts;
 mod statements;
+mod tenancy;
 mod tools;
