@@ -161,19 +161,7 @@ impl App {
             Surroundings { principal: principal.clone(), tasks: &tasks, stopping: &stopping, telemetry: &telemetry };
         let service = service(config, engine, parts).await?;
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
-        for lane in loops {
-            let (failed, stopping, background) = (Arc::clone(&failed), stopping.clone(), background.clone());
-            tasks.spawn(async move {
-                // The lanes own their queues and can't be begun again: without them the process
-                // is of no use and says so by ending.
-                let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
-                if panicked && !background.is_cancelled() {
-                    // The first failure is the one that is told.
-                    failed.get_or_init(|| "a lane to the store");
-                    stopping.cancel();
-                }
-            });
-        }
+        spawn_lanes(&tasks, loops, &failed, &stopping, &background);
         spawn_background(&tasks, &service, &background);
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
@@ -386,6 +374,28 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Starts a background loop that is begun again if it panics.
+/// Runs the lanes to the store. They own their queues and can't be begun again: without them the process is of no use
+/// and says so by ending.
+fn spawn_lanes(
+    tasks: &TaskTracker,
+    lanes: Vec<futures_util::future::BoxFuture<'static, ()>>,
+    failed: &Arc<OnceLock<&'static str>>,
+    stopping: &CancellationToken,
+    background: &CancellationToken,
+) {
+    for lane in lanes {
+        let (failed, stopping, background) = (Arc::clone(failed), stopping.clone(), background.clone());
+        tasks.spawn(async move {
+            let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
+            if panicked && !background.is_cancelled() {
+                // The first failure is the one that is told.
+                failed.get_or_init(|| "a lane to the store");
+                stopping.cancel();
+            }
+        });
+    }
+}
+
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
     let loops: [(&'static str, Loop); 10] = [

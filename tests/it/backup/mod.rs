@@ -20,12 +20,12 @@ pub(crate) fn back_up(server: &Server, name: &str) -> PathBuf {
         None => {
             let mut command = program();
             command.arg("backup").arg(&file).arg("--data-dir").arg(server.data_dir());
-            succeed(command.output().unwrap());
+            succeed(&command.output().unwrap());
         }
         Some(url) => {
             let mut command = Command::new(binary("pg_dump"));
             command.args(["--format=custom", "--dbname", url, "--file"]).arg(&file);
-            succeed(command.output().unwrap());
+            succeed(&command.output().unwrap());
         }
     }
     file
@@ -45,7 +45,7 @@ pub(crate) fn put_back(server: &Server, backup: &Path, name: &str) -> Options {
         let url = postgres::fresh_database().expect("there is a Postgres");
         let mut command = Command::new(binary("pg_restore"));
         command.args(["--exit-on-error", "--no-owner", "--dbname", &url]).arg(backup);
-        succeed(command.output().unwrap());
+        succeed(&command.output().unwrap());
         url
     });
     if database_url.is_none() {
@@ -67,7 +67,7 @@ pub(crate) fn restore_epoch(options: &Options, epoch_id: &str) -> (i32, Value, S
     (output.status.code().unwrap(), report, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-fn succeed(output: Output) {
+fn succeed(output: &Output) {
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 

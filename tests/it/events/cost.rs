@@ -31,6 +31,7 @@ async fn transactions(server: &Server) -> i64 {
 /// A replica with a subscription and a stream that have nothing to do asks the database hardly more than one
 /// without.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures: statistics of a cluster with other work come late; run it alone"]
 async fn idle_listeners_ask_little() {
     if !StoreUnderTest::has_postgres() {
         return;
