@@ -111,10 +111,20 @@ async fn refused(api: &Api, plants: &mut Plants) -> String {
 
 /// THE LIST of everything that tells. What comes to tell something (a feed, messages, a report) is one line
 /// more here: its name, how it is read, and a word that has to stand in it.
-async fn told(server: &Server, api: &Api, collector: &Collector, problems: String) -> Vec<Sink> {
+async fn told(
+    server: &Server,
+    api: &Api,
+    collector: &Collector,
+    endpoint: &FakeAdapter,
+    problems: String,
+) -> Vec<Sink> {
     let timings = read(api, "timing ring", "/api/timing/recent", "/api/intents").await;
     collector.until(|span| span.name == "GET /api/timing/recent").await;
+    // When they came, the feed has come as far.
+    let messages = messages(endpoint).await;
     vec![
+        sink("messages", messages, "effect.outcome_unknown"),
+        read(api, "feed", "/api/events?limit=200", "effect.outcome_unknown").await,
         sink("log", server.log(), "request_id"),
         sink("spans", collector.bytes().concat(), "/api/intents"),
         sink("problems", problems, "/docs/errors/operation-reused"),
@@ -136,6 +146,19 @@ async fn read(api: &Api, name: &'static str, path: &str, witness: &'static str) 
 
 async fn post(api: &Api, name: &'static str, path: &str, witness: &'static str) -> Sink {
     sink(name, api.post(path, &json!({})).await.expect(200).text, witness)
+}
+
+/// What a subscriber was sent, headers too, once it heard of the last effect.
+async fn messages(endpoint: &FakeAdapter) -> Vec<u8> {
+    for _ in 0..600 {
+        let received = endpoint.received();
+        if received.iter().any(|message| contains(&message.body, "in review")) {
+            let all = received.iter().flat_map(|one| [format!("{:?}", one.headers).into_bytes(), one.body.clone()]);
+            return all.collect::<Vec<_>>().concat();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("{} messages came, and not the one that is waited for", endpoint.calls());
 }
 
 /// Effects that content was planted around.
@@ -169,14 +192,19 @@ async fn nothing_that_was_planted_is_told(store: StoreUnderTest) {
     let server = store.server(options);
     let api = Api::of(&server, "t");
     register(&api, &adapter).await;
-    // The secret that the adapter's calls are signed with.
-    plants.0.push(secret(1));
-    plants.0.push(secret(1).trim_start_matches("whsec_").to_owned());
+    let endpoint = FakeAdapter::always(Reply::status("200 OK")).await;
+    let subscription = json!({ "url": endpoint.url(), "secret": secret(7) });
+    api.post("/api/subscriptions", &subscription).await.expect(201);
+    // The secrets that the calls of adapter and subscriber are signed with.
+    for number in [1, 7] {
+        plants.0.push(secret(number));
+        plants.0.push(secret(number).trim_start_matches("whsec_").to_owned());
+    }
     plants.0.push(api.token.clone().unwrap());
     taken(&api, &mut plants, &adapter).await;
     let problems = refused(&api, &mut plants).await;
     assert!(plants.0.len() >= 50, "{} are planted", plants.0.len());
-    for sink in told(&server, &api, &collector, problems).await {
+    for sink in told(&server, &api, &collector, &endpoint, problems).await {
         assert!(contains(&sink.bytes, sink.witness), "the scan of {} shows nothing", sink.name);
         for plant in &plants.0 {
             assert!(!contains(&sink.bytes, plant), "{plant} is in the {}", sink.name);

@@ -27,12 +27,12 @@ FROM wanted w CROSS JOIN entries e NOT INDEXED ON e.rowid = w.number ORDER BY e.
 
 /// The last entry of anybody, as tenant ?1 sees it.
 pub const FEED_END: &str = "
-SELECT e.rowid AS number, e.effect, e.revision, e.hash,
-       CASE WHEN e.tenant = ?1 THEN e.entry END AS entry,
-       CASE WHEN e.tenant = ?1 THEN (SELECT i.intent FROM entries i
-            WHERE i.tenant = e.tenant AND i.effect = e.effect AND i.revision = 1) END AS intent,
-       e.tenant = ?1 AS is_own
-FROM entries e NOT INDEXED ORDER BY e.rowid DESC LIMIT 1";
+SELECT newest.rowid AS number, newest.effect, newest.revision, newest.hash,
+       CASE WHEN newest.tenant = ?1 THEN newest.entry END AS entry,
+       CASE WHEN newest.tenant = ?1 THEN (SELECT i.intent FROM entries i
+            WHERE i.tenant = newest.tenant AND i.effect = newest.effect AND i.revision = 1) END AS intent,
+       newest.tenant = ?1 AS is_own
+FROM entries newest NOT INDEXED ORDER BY newest.rowid DESC LIMIT 1";
 
 /// Whether effect ?1 was pruned, whoever it belonged to: one probe for each tenant.
 pub const FEED_PRUNED: &str = "

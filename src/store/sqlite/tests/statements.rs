@@ -64,7 +64,7 @@ async fn statements_search_by_index() {
             let plan = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
             for step in sqlx::query(plan).fetch_all(&bed.store.readers).await.unwrap() {
                 let step: String = step.get("detail");
-                // `c` and `w` are the batch itself, `newest` one run; `s` and `own` are the rows of one look at the
+                // `c` and `w` are the batch itself, `newest` one run or the last row; `s` and `own` are the rows of one look at the
                 // feed, and `t` the tenants.
                 let harmless = ["clock", "jsonb_each", "c", "w", "newest", "s", "own", "t", "CONSTANT"];
                 let scanned = step.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next());
