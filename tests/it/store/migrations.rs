@@ -132,6 +132,7 @@ async fn a_migration_waits_for_running_work_without_stopping_it() {
     for table in TABLES.into_iter().filter(|table| *table != "_sqlx_migrations") {
         bed.execute(&format!("DROP TABLE {table}")).await;
     }
+    bed.execute("DROP TABLE feed_origin").await;
     bed.execute("DELETE FROM _sqlx_migrations").await;
     let mut running = PgConnection::connect(&bed.url()).await.unwrap();
     let mut transaction = running.begin().await.unwrap();
