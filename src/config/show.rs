@@ -174,6 +174,13 @@ const ROWS: &[Row] = &[
         Some("ACTONCE_RATE_PRINCIPAL_BURST"),
         Effective(|config| burst(config.front.principal_rate)),
     ),
+    (Some("timing"), Some("ACTONCE_TIMING"), Effective(timing)),
+    (Some("otlp_endpoint"), Some("ACTONCE_OTLP_ENDPOINT"), Effective(|config| config.telemetry.otlp_endpoint.clone())),
+    (
+        Some("otlp_sample_percent"),
+        Some("ACTONCE_OTLP_SAMPLE_PERCENT"),
+        Effective(|config| Some(config.telemetry.otlp_sample_percent.to_string())),
+    ),
     (Some("auth.keys"), None, Effective(keys)),
     (None, Some("ACTONCE_JWT_HS256_SECRET"), Hidden),
     (None, Some("ACTONCE_JWT_SECRET_FILE"), Text),
@@ -291,6 +298,11 @@ fn log_format(config: &Config) -> Option<String> {
     Some(name.to_owned())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "one form for all settings")]
+fn timing(config: &Config) -> Option<String> {
+    Some(if config.telemetry.timing { "on" } else { "off" }.to_owned())
+}
+
 fn alias_keys(config: &Config) -> Option<String> {
     let ids: Vec<&str> = config.alias_keys.iter().map(|key| key.id.as_str()).collect();
     some(&ids.join(","))
@@ -329,4 +341,20 @@ fn keys(config: &Config) -> Option<String> {
 fn set(config: &Config) -> KeySetSettings {
     let none = || KeySetSettings::new(KeySetSource::File(std::path::PathBuf::new()));
     config.auth.key_set.clone().unwrap_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_of_the_service_is_shown() {
+        let command = <ServeArgs as clap::Args>::augment_args(clap::Command::new("serve"));
+        let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+        let variables: BTreeSet<&str> = variables.collect();
+        assert!(variables.len() > 30, "{variables:?}");
+        let is_shown = |name: &&&str| ROWS.iter().any(|(_, variable, _)| *variable == Some(**name));
+        let missing: Vec<&&str> = variables.iter().filter(|name| !is_shown(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
 }
