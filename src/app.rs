@@ -373,7 +373,6 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Starts a background loop that is begun again if it panics.
 /// Runs the lanes to the store. They own their queues and can't be begun again: without them the process is of no use
 /// and says so by ending.
 fn spawn_lanes(
@@ -396,6 +395,7 @@ fn spawn_lanes(
     }
 }
 
+/// Starts the background loops; one that panics is begun again.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
     let loops: [(&'static str, Loop); 10] = [

@@ -58,18 +58,12 @@ async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next)
     let is_spare = request.extensions().get::<Spare>().is_some() && !stands(&["/livez", "/readyz", "/metrics"]);
     let mut response = if is_spare {
         metrics::counter!("actonce_connections_refused_total", "how" => "answered").increment(1);
-        Problem::new(ProblemType::Capacity, "Too many connections are open.")
-            .with("retry_after_seconds", 1)
-            .into_response()
+        not_now("Too many connections are open.")
     } else if is_full {
-        Problem::new(ProblemType::Capacity, "Too many requests are in flight.")
-            .with("retry_after_seconds", 1)
-            .into_response()
+        not_now("Too many requests are in flight.")
     } else if state.starting.load(Ordering::Acquire) && !request.method().is_safe() {
         // Nothing was looked at yet, so repeating it is all there is to do.
-        Problem::new(ProblemType::Capacity, "The service is starting: it looks at incomplete work first.")
-            .with("retry_after_seconds", 1)
-            .into_response()
+        not_now("The service is starting: it looks at incomplete work first.")
     } else {
         let extra = if request.headers().contains_key("prefer") { limits::WAIT_MAX_SECONDS } else { 0 };
         // An export takes the time that its upload takes; its own bounds are with its reader.
@@ -93,6 +87,11 @@ async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next)
     tell(&mut response, &state.telemetry, probe, &timing);
     state.telemetry.finished(method, route.label(), status, timing);
     response
+}
+
+/// Nothing was done, and the same may be sent again in a second.
+fn not_now(detail: &str) -> Response {
+    Problem::new(ProblemType::Capacity, detail).with("retry_after_seconds", 1).into_response()
 }
 
 async fn answer(request: Request, next: Next, limit: Duration) -> Response {
