@@ -1,6 +1,7 @@
 //! Points in time. Every one that decides something comes from the database (law 13).
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -34,6 +35,12 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::from(seconds).saturating_mul(1_000_000)))
     }
 
+    /// This time plus a duration.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Self {
+        self.plus_micros(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
+    }
+
     /// This time plus microseconds.
     #[must_use]
     pub fn plus_micros(self, micros: i64) -> Self {
@@ -44,6 +51,12 @@ impl Timestamp {
     #[must_use]
     pub fn since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
+    }
+
+    /// The time from `earlier` to this one; none if it lies before.
+    #[must_use]
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.since(earlier)).unwrap_or(0))
     }
 
     /// Whole seconds from `now` until this time, rounded up, at least 1.

@@ -158,7 +158,7 @@ impl Service {
     fn crowded(&self, found: &Decided, tool: &Name) -> Done {
         metrics::counter!("actonce_questions_crowded_total").increment(1);
         let wait = self.asks.places.wait(&found.record.key.tenant, tool);
-        later(&found.record, found.context.now.plus_micros(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)))
+        later(&found.record, found.context.now.plus(wait))
     }
 
     /// Asks the adapter for the fresh read of law 5. Of several replicas, the one that puts the next

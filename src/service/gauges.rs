@@ -82,9 +82,7 @@ impl Service {
         for state in unsettled() {
             let found = states.iter().find(|(found, _, _)| *found == state);
             let count = found.map_or(0, |(_, count, _)| u32::try_from(*count).unwrap_or(u32::MAX));
-            let age = found.map_or(0.0, |(_, _, oldest)| {
-                Duration::from_micros(u64::try_from(now.since(*oldest)).unwrap_or(0)).as_secs_f64()
-            });
+            let age = found.map_or(0.0, |(_, _, oldest)| now.duration_since(*oldest).as_secs_f64());
             metrics::gauge!("actonce_effects_open", "state" => state.as_str()).set(f64::from(count));
             metrics::gauge!("effects_unresolved_age_seconds", "state" => state.as_str()).set(age);
         }

@@ -184,7 +184,7 @@ impl Service {
             effect: row.position.effect,
             reason,
             created_at,
-            age_seconds: u64::try_from(horizon.now.since(created_at)).unwrap_or(0) / 1_000_000,
+            age_seconds: horizon.now.duration_since(created_at).as_secs(),
             tool,
             record: None,
             reason_codes: Vec::new(),

@@ -64,7 +64,7 @@ impl Service {
             self.pass_due(stuck).await?;
             (next, now) = store.next_due().await?;
         }
-        let planned = now.plus_micros(i64::try_from(SWEEP_MAX.as_micros()).unwrap_or(i64::MAX));
+        let planned = now.plus(SWEEP_MAX);
         if !stuck.is_empty() {
             // What is due and stuck would name the past; others are looked for soon enough.
             self.engine().wakes().sweep_planned(planned);
@@ -72,8 +72,7 @@ impl Service {
         }
         let at = next.map_or(planned, |next| next.min(planned));
         self.engine().wakes().sweep_planned(at);
-        let micros = u64::try_from(at.since(now)).unwrap_or(0);
-        Ok(Duration::from_micros(micros).max(SWEEP_MIN))
+        Ok(at.duration_since(now).max(SWEEP_MIN))
     }
 
     /// Settles what is due, page by page.

@@ -77,9 +77,7 @@ impl Service {
     async fn retry_due(&self, stop: &CancellationToken) -> Result<Duration, ServiceError> {
         let store = self.engine().store();
         let pause = |next: Option<Timestamp>, now: Timestamp| {
-            let left =
-                next.map_or(PAUSE_MAX, |next| Duration::from_micros(u64::try_from(next.since(now)).unwrap_or(0)));
-            left.clamp(PAUSE_MIN, PAUSE_MAX)
+            next.map_or(PAUSE_MAX, |next| next.duration_since(now)).clamp(PAUSE_MIN, PAUSE_MAX)
         };
         let (next, now) = store.quarantine_next().await?;
         if next.is_none_or(|next| next > now) {

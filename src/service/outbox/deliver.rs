@@ -137,8 +137,8 @@ impl Service {
                 self.take_subscriptions(holder, failing, u32::try_from(room).unwrap_or(u32::MAX), hand).await?;
             }
         }
-        let next = subscribed.iter().map(|one| one.next_at.since(now)).min().unwrap_or(i64::MAX);
-        Ok(Duration::from_micros(u64::try_from(next).unwrap_or(0)).clamp(POLL_MIN, POLL))
+        let next = subscribed.iter().map(|one| one.next_at.duration_since(now)).min();
+        Ok(next.map_or(POLL, |next| next.clamp(POLL_MIN, POLL)))
     }
 
     fn hang_bells(&self, subscribed: &[Subscribed]) {
