@@ -39,6 +39,22 @@ pub struct NewEpoch {
     pub pauses_tools: bool,
 }
 
+impl NewEpoch {
+    /// The epoch as it begins behind these, with so many tools paused.
+    #[must_use]
+    pub fn behind(&self, epochs: &[EpochRow], paused: u64) -> EpochRow {
+        EpochRow {
+            number: epochs.last().map_or(0, |last| last.number).saturating_add(1),
+            epoch_id: self.epoch_id.clone(),
+            reason: self.reason.clone(),
+            begun_at: self.at,
+            paused,
+            effects: 0,
+            ended_at: None,
+        }
+    }
+}
+
 /// What came of the wish to begin an epoch.
 #[derive(Debug, Clone)]
 pub enum Begun {

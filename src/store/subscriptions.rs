@@ -132,6 +132,20 @@ pub struct Outstanding {
     pub now: Timestamp,
 }
 
+impl Outstanding {
+    /// Nothing waits yet.
+    #[must_use]
+    pub const fn none(now: Timestamp) -> Self {
+        Self { oldest_due: None, entries: Vec::new(), now }
+    }
+
+    /// Adds what waits for one subscription: since when its oldest message is due, and the first entry behind it.
+    pub fn add(&mut self, due: Option<Timestamp>, entry: Option<String>) {
+        self.oldest_due = self.oldest_due.into_iter().chain(due).min();
+        self.entries.extend(entry);
+    }
+}
+
 /// See the module. The database's time decides about leases and due times.
 #[async_trait]
 pub trait SubscriptionStore {

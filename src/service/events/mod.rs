@@ -21,6 +21,7 @@ use crate::domain::events::{EventFilter, Published, Stored, published};
 use crate::domain::ids::Tenant;
 use crate::limits;
 use crate::store::feed::{FeedMark, FeedRow};
+use crate::store::retention::is_tombstone;
 
 /// What the feed needs of a process.
 #[derive(Debug, Default)]
@@ -53,7 +54,8 @@ fn at_of(row: &FeedRow, index: u32) -> Place {
 pub(super) fn events_of(row: &FeedRow) -> Vec<Published> {
     let FeedMark { effect, revision, .. } = row.mark;
     // Of another tenant, or pruned.
-    let Some(content) = row.content.as_ref().filter(|content| !content.entry.is_empty()) else { return Vec::new() };
+    let content = row.content.as_ref().filter(|content| !is_tombstone(revision, &content.entry));
+    let Some(content) = content else { return Vec::new() };
     let stored = Stored { effect, revision, entry: &content.entry, hash: &row.hash, intent: &content.intent };
     published(&stored).unwrap_or_else(|_| {
         tracing::error!(%effect, revision, "a journal entry can't be read back; its events are not told");

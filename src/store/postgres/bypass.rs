@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use sqlx::Row as _;
-use uuid::Uuid;
 
 use super::PostgresStore;
+use super::query::columns;
 use super::sql::bypass as sql;
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::domain::time::Timestamp;
@@ -14,8 +14,7 @@ use crate::store::{Position, Result};
 #[async_trait]
 impl BypassStore for PostgresStore {
     async fn glances(&self, keys: &[EffectKey]) -> Result<Vec<Option<Glance>>> {
-        let (tenants, effects): (Vec<&str>, Vec<Uuid>) =
-            keys.iter().map(|key| (key.tenant.as_str(), key.effect)).unzip();
+        let (tenants, effects) = columns(keys);
         let rows = sqlx::query(sql::GLANCES).bind(tenants).bind(effects).fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {

@@ -14,12 +14,13 @@ use crate::domain::time::Timestamp;
 use crate::store::rows::{EntryColumns, bad_entry, record_of, state_code, state_of};
 use crate::store::{AuditRow, Corruption, JournalRow, OpenMark, Position, Result, Unloadable, Walk};
 
-fn keys(keys: &[EffectKey]) -> (Vec<&str>, Vec<Uuid>) {
+/// Keys as the two arrays that statements take.
+pub(super) fn columns(keys: &[EffectKey]) -> (Vec<&str>, Vec<Uuid>) {
     keys.iter().map(|key| (key.tenant.as_str(), key.effect)).unzip()
 }
 
 pub(super) async fn load(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<StdResult<Option<Record>, Unloadable>>> {
-    let (tenants, effects) = keys(wanted);
+    let (tenants, effects) = columns(wanted);
     let rows = sqlx::query(sql::LOAD).bind(tenants).bind(effects).fetch_all(pool).await?;
     let mut grouped: Vec<(Vec<EntryColumns>, Option<Timestamp>)> = Vec::new();
     grouped.resize_with(wanted.len(), || (Vec::new(), None));
@@ -41,7 +42,7 @@ pub(super) async fn load(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<StdR
 }
 
 pub(super) async fn revisions(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<u32>> {
-    let (tenants, effects) = keys(wanted);
+    let (tenants, effects) = columns(wanted);
     let found: Vec<i32> = sqlx::query_scalar(sql::REVISIONS).bind(tenants).bind(effects).fetch_all(pool).await?;
     Ok(found.into_iter().map(|revision| u32::try_from(revision).unwrap_or(0)).collect())
 }

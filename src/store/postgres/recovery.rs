@@ -6,6 +6,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::query::columns;
 use super::sql::recovery as sql;
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::time::Timestamp;
@@ -43,8 +44,7 @@ impl RecoveryStore for PostgresStore {
     }
 
     async fn recovery_claimed(&self, keys: &[EffectKey]) -> Result<Vec<bool>> {
-        let (tenants, effects): (Vec<&str>, Vec<Uuid>) =
-            keys.iter().map(|key| (key.tenant.as_str(), key.effect)).unzip();
+        let (tenants, effects) = columns(keys);
         Ok(sqlx::query_scalar(sql::CLAIMED).bind(tenants).bind(effects).fetch_all(&self.readers).await?)
     }
 

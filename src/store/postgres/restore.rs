@@ -57,29 +57,21 @@ async fn begin(connection: &mut PgConnection, epoch: &NewEpoch) -> Result<Begun>
     let begun = match known(&epochs, epoch) {
         Some(known) => known,
         None => {
-            let number = epochs.last().map_or(0, |last| last.number).saturating_add(1);
             let paused = if epoch.pauses_tools {
                 sqlx::query(sql::RESTORE_TOOLS_PAUSE).execute(&mut *tx).await?.rows_affected()
             } else {
                 0
             };
+            let new = epoch.behind(&epochs, paused);
             sqlx::query(sql::RESTORE_ADD)
-                .bind(i32::try_from(number).unwrap_or(i32::MAX))
+                .bind(i32::try_from(new.number).unwrap_or(i32::MAX))
                 .bind(epoch.epoch_id.as_str())
                 .bind(epoch.reason.as_str())
                 .bind(epoch.at.micros())
                 .bind(i64::try_from(paused).unwrap_or(i64::MAX))
                 .execute(&mut *tx)
                 .await?;
-            Begun::New(EpochRow {
-                number,
-                epoch_id: epoch.epoch_id.clone(),
-                reason: epoch.reason.clone(),
-                begun_at: epoch.at,
-                paused,
-                effects: 0,
-                ended_at: None,
-            })
+            Begun::New(new)
         }
     };
     tx.commit().await?;

@@ -5,6 +5,7 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::query::columns;
 use super::sql::retention as sql;
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::domain::time::Timestamp;
@@ -54,8 +55,7 @@ impl RetentionStore for PostgresStore {
     }
 
     async fn buried(&self, keys: &[EffectKey]) -> Result<Vec<Option<Buried>>> {
-        let (tenants, effects): (Vec<&str>, Vec<Uuid>) =
-            keys.iter().map(|key| (key.tenant.as_str(), key.effect)).unzip();
+        let (tenants, effects) = columns(keys);
         let rows = sqlx::query(sql::BURIED).bind(tenants).bind(effects).fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {

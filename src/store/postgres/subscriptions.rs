@@ -279,15 +279,9 @@ impl SubscriptionStore for PostgresStore {
             .fetch_all(&self.readers)
             .await?;
         let now: i64 = sqlx::query_scalar(NOW).fetch_one(&self.readers).await?;
-        let mut found = Outstanding { now: Timestamp::from_micros(now), oldest_due: None, entries: Vec::new() };
+        let mut found = Outstanding::none(Timestamp::from_micros(now));
         for row in &rows {
-            let due: Option<i64> = row.try_get(0)?;
-            let due = due.map(Timestamp::from_micros);
-            found.oldest_due = match (found.oldest_due, due) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-            found.entries.extend(row.try_get::<Option<String>, _>(1)?);
+            found.add(row.try_get::<Option<i64>, _>(0)?.map(Timestamp::from_micros), row.try_get(1)?);
         }
         Ok(found)
     }

@@ -64,14 +64,14 @@ async fn begin(connection: &mut SqliteConnection, epoch: &NewEpoch) -> Result<Be
     let begun = match known(&epochs, epoch) {
         Some(known) => known,
         None => {
-            let number = epochs.last().map_or(0, |last| last.number).saturating_add(1);
             let paused = if epoch.pauses_tools {
                 sqlx::query(sql::RESTORE_TOOLS_PAUSE).execute(&mut *tx).await?.rows_affected()
             } else {
                 0
             };
+            let new = epoch.behind(&epochs, paused);
             sqlx::query(sql::RESTORE_ADD)
-                .bind(number)
+                .bind(new.number)
                 .bind(epoch.epoch_id.as_str())
                 .bind(epoch.reason.as_str())
                 .bind(epoch.at.micros())
@@ -79,15 +79,7 @@ async fn begin(connection: &mut SqliteConnection, epoch: &NewEpoch) -> Result<Be
                 .execute(&mut *tx)
                 .await?;
             sqlx::query(all::TICK).bind(epoch.at.micros()).execute(&mut *tx).await?;
-            Begun::New(EpochRow {
-                number,
-                epoch_id: epoch.epoch_id.clone(),
-                reason: epoch.reason.clone(),
-                begun_at: epoch.at,
-                paused,
-                effects: 0,
-                ended_at: None,
-            })
+            Begun::New(new)
         }
     };
     tx.commit().await?;

@@ -264,14 +264,10 @@ impl SubscriptionStore for SqliteStore {
         let now = self.clock.now();
         let query = sqlx::query(sql::OUTSTANDING).bind(now.micros()).bind(limits::OUTSTANDING_SUBSCRIPTIONS);
         let query = query.bind(limits::FEED_PASSED_ROWS);
-        let mut found = Outstanding { now, oldest_due: None, entries: Vec::new() };
+        let mut found = Outstanding::none(now);
         for row in &query.fetch_all(&self.readers).await? {
             let due = row.try_get::<Option<i64>, _>("due_us")?.map(Timestamp::from_micros);
-            found.oldest_due = match (found.oldest_due, due) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-            found.entries.extend(row.try_get::<Option<String>, _>("entry")?);
+            found.add(due, row.try_get("entry")?);
         }
         Ok(found)
     }
