@@ -76,6 +76,12 @@ impl SigningSecret {
         Self(bytes)
     }
 
+    /// `whsec_` and the base64, as it is shown once and as somebody might repeat it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("whsec_{}", STANDARD.encode(&self.0))
+    }
+
     /// The bytes. Call it where they are used.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::value::RawValue;
 
@@ -38,7 +38,7 @@ impl KnownSecrets {
     /// Adds what webhooks are signed with.
     pub fn add_signing(&mut self, secret: &SigningSecret) {
         self.add_bytes(secret.bytes());
-        self.add_form(format!("whsec_{}", STANDARD.encode(secret.bytes())));
+        self.add_form(secret.text());
     }
 
     /// Adds a secret that is a text.

@@ -23,7 +23,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn new(secret: &SigningSecret) -> Self {
-        Self { secret: text(secret), until: None }
+        Self { secret: secret.text(), until: None }
     }
 
     pub(super) fn until(self, until: Timestamp) -> Self {
@@ -35,11 +35,6 @@ impl Kept {
 pub(super) fn make() -> Result<SigningSecret, ServiceError> {
     let bytes: [u8; 32] = random_bytes().map_err(|_| ServiceError::Internal("there is no randomness"))?;
     Ok(SigningSecret::of(bytes.to_vec()))
-}
-
-/// As it is shown.
-pub(super) fn text(secret: &SigningSecret) -> String {
-    format!("whsec_{}", STANDARD.encode(secret.bytes()))
 }
 
 impl Service {

@@ -1,5 +1,7 @@
 use serde_json::json;
 
+use base64::engine::general_purpose::STANDARD;
+
 use super::*;
 
 const LONG: &str = "a-long-secret/with=signs";
