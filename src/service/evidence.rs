@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::lists::bad_cursor;
 use super::{Service, ServiceError};
 use crate::auth::Principal;
 use crate::domain::ids::{EffectKey, Name};
@@ -99,14 +98,7 @@ impl Service {
         read: impl Fn(EvidenceRow) -> Result<(T, usize), ServiceError>,
     ) -> Result<EvidencePage<T>, ServiceError> {
         let seal = format!("{list} {}", key.effect);
-        let after: u32 = match cursor {
-            Some(cursor) => self
-                .data_key
-                .open_cursor(&caller.tenant, &seal, cursor)
-                .and_then(|text| text.parse().ok())
-                .ok_or_else(bad_cursor)?,
-            None => 0,
-        };
+        let after: u32 = self.place_after(caller, &seal, cursor, |text| text.parse().ok())?.unwrap_or(0);
         revisions.retain(|revision| *revision > after);
         let (mut items, mut bytes, mut last) = (Vec::new(), 0_usize, after);
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);

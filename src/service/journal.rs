@@ -30,14 +30,7 @@ impl Service {
     ) -> Result<(Vec<JournalRow>, Option<String>), ServiceError> {
         let key = EffectKey::of(&caller.tenant, operation_id);
         let seal = format!("journal {}", key.effect);
-        let after = match cursor {
-            Some(cursor) => self
-                .data_key
-                .open_cursor(&caller.tenant, &seal, cursor)
-                .and_then(|text| text.parse().ok())
-                .ok_or_else(super::lists::bad_cursor)?,
-            None => 0,
-        };
+        let after = self.place_after(caller, &seal, cursor, |text| text.parse().ok())?.unwrap_or(0);
         let mut rows = probe::read(self.engine().store().journal(&key, after, limit.saturating_add(1))).await?;
         if rows.is_empty() && after == 0 {
             return Err(ServiceError::NotFound);
@@ -45,13 +38,7 @@ impl Service {
         if rows.first().is_some_and(|row| is_tombstone(row.revision, &row.entry)) {
             self.engine().store().load(std::slice::from_ref(&key)).await?.pop().transpose()?;
         }
-        let page = usize::try_from(limit).unwrap_or(usize::MAX);
-        let more = rows.len() > page;
-        rows.truncate(page);
-        let next = rows
-            .last()
-            .filter(|_| more)
-            .map(|row| self.data_key.seal_cursor(&caller.tenant, &seal, &row.revision.to_string()));
+        let next = self.cut_to_page(caller, &seal, &mut rows, limit, |row| row.revision.to_string());
         Ok((rows, next))
     }
 }

@@ -172,6 +172,35 @@ impl Service {
         Ok(Decided { record: Arc::new(record), answer, context, created: false })
     }
 
+    /// Where a list goes on that is read by a key of its own; `None` without a cursor.
+    pub(super) fn place_after<T>(
+        &self,
+        caller: &Principal,
+        list: &str,
+        cursor: Option<&str>,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, ServiceError> {
+        let Some(cursor) = cursor else { return Ok(None) };
+        let text = self.data_key.open_cursor(&caller.tenant, list, cursor);
+        text.and_then(|text| read(&text)).map(Some).ok_or_else(bad_cursor)
+    }
+
+    /// Cuts rows to a page, of which one more was asked for; where the next page begins, if there is one.
+    pub(super) fn cut_to_page<T>(
+        &self,
+        caller: &Principal,
+        list: &str,
+        rows: &mut Vec<T>,
+        limit: u32,
+        place: impl FnOnce(&T) -> String,
+    ) -> Option<String> {
+        let page = usize::try_from(limit).unwrap_or(usize::MAX);
+        let more = rows.len() > page;
+        rows.truncate(page);
+        let last = rows.last().filter(|_| more)?;
+        Some(self.data_key.seal_cursor(&caller.tenant, list, &place(last)))
+    }
+
     pub(super) fn position(&self, caller: &Principal, seal: &str, cursor: &str) -> Result<Position, ServiceError> {
         let text = self.data_key.open_cursor(&caller.tenant, seal, cursor).ok_or_else(bad_cursor)?;
         let (micros, effect) = text.split_once(':').ok_or_else(bad_cursor)?;

@@ -212,22 +212,12 @@ impl Service {
         limit: u32,
     ) -> Result<(Vec<Source>, Option<String>), ServiceError> {
         let list = "receipt sources";
-        let after = match cursor {
-            Some(cursor) => {
-                let name = self.data_key.open_cursor(&caller.tenant, list, cursor);
-                Some(name.and_then(|name| Name::new(&name).ok()).ok_or_else(super::lists::bad_cursor)?)
-            }
-            None => None,
-        };
+        let after = self.place_after(caller, list, cursor, |name| Name::new(name).ok())?;
         let store = self.engine().store();
         let mut rows =
             probe::read(store.receipt_sources(&caller.tenant, after.as_ref(), limit.saturating_add(1))).await?;
-        let page = usize::try_from(limit).unwrap_or(usize::MAX);
-        let more = rows.len() > page;
-        rows.truncate(page);
-        let next = rows.last().filter(|_| more).map(|row| row.name.clone());
-        let sources = rows.into_iter().map(|row| self.source_of(row)).collect::<Result<Vec<_>, _>>()?;
-        Ok((sources, next.map(|name| self.data_key.seal_cursor(&caller.tenant, list, name.as_str()))))
+        let next = self.cut_to_page(caller, list, &mut rows, limit, |row| row.name.to_string());
+        Ok((rows.into_iter().map(|row| self.source_of(row)).collect::<Result<_, _>>()?, next))
     }
 
     /// Deletes a source of which nothing waits in quarantine. Its address is never given out again.

@@ -106,26 +106,12 @@ impl Service {
         cursor: Option<&str>,
         limit: u32,
     ) -> Result<(Vec<Arc<Tool>>, Option<String>), ServiceError> {
-        let after = match cursor {
-            Some(cursor) => {
-                let name = self.data_key.open_cursor(&caller.tenant, "tools", cursor);
-                Some(name.and_then(|name| Name::new(&name).ok()).ok_or_else(super::lists::bad_cursor)?)
-            }
-            None => None,
-        };
-        let rows =
+        let list = "tools";
+        let after = self.place_after(caller, list, cursor, |name| Name::new(name).ok())?;
+        let mut rows =
             probe::read(self.engine().store().tools(&caller.tenant, after.as_ref(), limit.saturating_add(1))).await?;
-        let page = usize::try_from(limit).unwrap_or(usize::MAX);
-        let more = rows.len() > page;
-        let mut tools = Vec::with_capacity(rows.len());
-        for row in rows.into_iter().take(page) {
-            tools.push(tool_of(row)?);
-        }
-        let next = tools
-            .last()
-            .filter(|_| more)
-            .map(|tool| self.data_key.seal_cursor(&caller.tenant, "tools", tool.name.as_str()));
-        Ok((tools, next))
+        let next = self.cut_to_page(caller, list, &mut rows, limit, |row| row.name.to_string());
+        Ok((rows.into_iter().map(tool_of).collect::<Result<_, _>>()?, next))
     }
 
     /// Holds or releases the claims of a tool. What is in flight finishes.

@@ -88,26 +88,15 @@ impl Service {
         limit: u32,
     ) -> Result<(Vec<QuarantineItem>, Option<String>), ServiceError> {
         let list = format!("quarantine {}", status.code());
-        let after = match cursor {
-            Some(cursor) => {
-                let text = self.data_key.open_cursor(&caller.tenant, &list, cursor);
-                let place = text.as_deref().and_then(|text| text.split_once(':')).and_then(|(micros, id)| {
-                    Some((Timestamp::from_micros(micros.parse().ok()?), id.parse::<Uuid>().ok()?))
-                });
-                Some(place.ok_or_else(crate::service::lists::bad_cursor)?)
-            }
-            None => None,
-        };
+        let after = self.place_after(caller, &list, cursor, |text| {
+            let (micros, id) = text.split_once(':')?;
+            Some((Timestamp::from_micros(micros.parse().ok()?), id.parse::<Uuid>().ok()?))
+        })?;
         let store = self.engine().store();
         let mut rows =
             probe::read(store.quarantine_list(&caller.tenant, status, after, limit.saturating_add(1))).await?;
-        let page = usize::try_from(limit).unwrap_or(usize::MAX);
-        let more = rows.len() > page;
-        rows.truncate(page);
-        let next = rows.last().filter(|_| more).map(|row| {
-            let place = format!("{}:{}", row.received_at.micros(), row.id);
-            self.data_key.seal_cursor(&caller.tenant, &list, &place)
-        });
+        let place = |row: &QuarantineRow| format!("{}:{}", row.received_at.micros(), row.id);
+        let next = self.cut_to_page(caller, &list, &mut rows, limit, place);
         Ok((rows.into_iter().map(item).collect::<Result<_, _>>()?, next))
     }
 

@@ -129,7 +129,7 @@ impl Service {
             return Err(ServiceError::Conflict("this tenant has 50 subscriptions already"));
         }
         self.outbox.bell.notify_one();
-        Ok((self.subscription(caller, key.id).await?, secrets::text(&secret)))
+        Ok((self.subscription(caller, key.id).await?, secret.text()))
     }
 
     async fn subscription_row(&self, caller: &Principal, id: Uuid) -> Result<SubscriptionRow, ServiceError> {
@@ -164,20 +164,10 @@ impl Service {
         limit: u32,
     ) -> Result<(Vec<Subscription>, Option<String>), ServiceError> {
         let list = "subscriptions";
-        let after = match cursor {
-            Some(cursor) => {
-                let id = self.data_key.open_cursor(&caller.tenant, list, cursor);
-                Some(id.and_then(|id| Uuid::try_parse(&id).ok()).ok_or_else(super::lists::bad_cursor)?)
-            }
-            None => None,
-        };
+        let after = self.place_after(caller, list, cursor, |id| Uuid::try_parse(id).ok())?;
         let mut rows = self.engine().store().subscriptions(&caller.tenant, after, limit.saturating_add(1)).await?;
-        let page = usize::try_from(limit).unwrap_or(usize::MAX);
-        let more = rows.len() > page;
-        rows.truncate(page);
-        let next = rows.last().filter(|_| more).map(|row| row.id.to_string());
-        let found = rows.into_iter().map(Self::subscription_of).collect::<Result<Vec<_>, _>>()?;
-        Ok((found, next.map(|id| self.data_key.seal_cursor(&caller.tenant, list, &id))))
+        let next = self.cut_to_page(caller, list, &mut rows, limit, |row| row.id.to_string());
+        Ok((rows.into_iter().map(Self::subscription_of).collect::<Result<_, _>>()?, next))
     }
 
     /// Changes a subscription. What waits goes to the new URL; enabling it again goes on where it was.
@@ -225,7 +215,7 @@ impl Service {
                 Ok(Some(SubscriptionRow { secrets: self.seal_kept(&row.key(), &kept)?, ..row.clone() }))
             })
             .await?;
-        Ok((changed, secrets::text(&secret)))
+        Ok((changed, secret.text()))
     }
 
     /// Decides on what is there, and again when somebody else was first.
@@ -286,24 +276,16 @@ impl Service {
     ) -> Result<(Vec<MessageRow>, Option<String>), ServiceError> {
         let row = self.subscription_row(caller, id).await?;
         let list = format!("dead letters {id}");
-        let opened = match cursor {
-            Some(cursor) => {
-                let text = self.data_key.open_cursor(&caller.tenant, &list, cursor).unwrap_or_default();
-                let (micros, message) = text.split_once(':').ok_or_else(super::lists::bad_cursor)?;
-                let micros = micros.parse().map_err(|_| super::lists::bad_cursor())?;
-                Some((Timestamp::from_micros(micros), message.to_owned()))
-            }
-            None => None,
-        };
+        let opened = self.place_after(caller, &list, cursor, |text| {
+            let (micros, message) = text.split_once(':')?;
+            Some((Timestamp::from_micros(micros.parse().ok()?), message.to_owned()))
+        })?;
         let after = opened.as_ref().map(|(at, message)| (*at, message.as_str()));
         let store = self.engine().store();
         let mut found = store.dead_messages(&row.key(), after, limit.saturating_add(1)).await?;
-        let page = usize::try_from(limit).unwrap_or(usize::MAX);
-        let more = found.len() > page;
-        found.truncate(page);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|last| format!("{}:{}", last.dead_at.map_or(0, Timestamp::micros), last.message_id));
-        Ok((found, next.map(|place| self.data_key.seal_cursor(&caller.tenant, &list, &place))))
+        let place = |row: &MessageRow| format!("{}:{}", row.dead_at.map_or(0, Timestamp::micros), row.message_id);
+        let next = self.cut_to_page(caller, &list, &mut found, limit, place);
+        Ok((found, next))
     }
 
     /// Sends messages again that were given up: these, or the oldest ones. How many, and how many are left.
@@ -335,7 +317,6 @@ impl Service {
         let found = self.engine().store().outstanding().await?;
         let entries = found.entries.iter().filter_map(|entry| serde_json::from_str::<Head>(entry).ok());
         let oldest = entries.map(|head| head.at).chain(found.oldest_due).min();
-        let micros = oldest.map_or(0, |oldest| u64::try_from(found.now.since(oldest)).unwrap_or(0));
-        Ok(std::time::Duration::from_micros(micros).as_secs_f64())
+        Ok(oldest.map_or(0.0, |oldest| found.now.duration_since(oldest).as_secs_f64()))
     }
 }
