@@ -11,7 +11,7 @@ use sqlx::PgPool;
 
 use crate::ceiling;
 use crate::drive::{Kind, Outcome, Plan, drive};
-use crate::procs::{Server, serve};
+use crate::procs::{Server, database_url, make_database, median, serve};
 use crate::run::{register, settle, tokens};
 use crate::workload::Workload;
 
@@ -65,11 +65,11 @@ pub(crate) async fn run(args: FlatArgs) -> Result<(), Error> {
     if let Some(url) = &args.database_url {
         let pool = PgPool::connect(url).await?;
         for name in names {
-            sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&pool).await?;
+            make_database(&pool, url, name).await?;
         }
     }
     let url = |name: &str| match &args.database_url {
-        Some(url) => DatabaseUrl::parse(&format!("{}/{name}", url.rsplit_once('/').map_or("", |(server, _)| server))),
+        Some(url) => DatabaseUrl::parse(&database_url(url, name)),
         None => Ok(DatabaseUrl::Sqlite(args.directory.join(name).join("actonce.db"))),
     };
     // The empty one has a page of open effects, so that both lists answer as much.
@@ -82,10 +82,7 @@ pub(crate) async fn run(args: FlatArgs) -> Result<(), Error> {
     let bytes = size(&args, names[1]).await?;
     let mut sides = Vec::new();
     for name in names {
-        let database = args
-            .database_url
-            .as_ref()
-            .map(|url| format!("{}/{name}", url.rsplit_once('/').map_or("", |(server, _)| server)));
+        let database = args.database_url.as_ref().map(|url| database_url(url, name));
         let begun = Instant::now();
         let server = Server::start(serve(&args.actonce, &args.directory.join(name), database.as_deref()))?;
         let ready_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -156,7 +153,7 @@ async fn size(args: &FlatArgs, name: &str) -> Result<i64, Error> {
     let Some(url) = &args.database_url else {
         return Ok(i64::try_from(std::fs::metadata(args.directory.join(name).join("actonce.db"))?.len())?);
     };
-    let pool = PgPool::connect(&format!("{}/{name}", url.rsplit_once('/').map_or("", |(server, _)| server))).await?;
+    let pool = PgPool::connect(&database_url(url, name)).await?;
     // As the server does by itself some time after so many rows.
     sqlx::query("VACUUM ANALYZE").execute(&pool).await?;
     Ok(sqlx::query_scalar("SELECT pg_database_size(current_database())").fetch_one(&pool).await?)
@@ -177,9 +174,4 @@ async fn measure(args: &FlatArgs, side: &Side, kind: Kind) -> Outcome {
 
 fn ms(micros: u64) -> f64 {
     Duration::from_micros(micros).as_secs_f64() * 1e3
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::client::Connection;
 use crate::drive::{Kind, Outcome, Plan, drive};
-use crate::procs::{Server, resident_mb, serve};
+use crate::procs::{Server, database_url, make_database, resident_mb, serve};
 use crate::run::{register, tokens};
 use crate::workload::Workload;
 
@@ -57,7 +57,7 @@ struct Many {
 pub(crate) async fn run(args: ManyArgs) -> Result<(), Error> {
     let pool = PgPool::connect(&args.database_url).await?;
     for name in ["many_one", "many_several"] {
-        sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&pool).await?;
+        make_database(&pool, &args.database_url, name).await?;
     }
     let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
     let workload = Arc::new(Workload::read(&args.calls, tokens()?, salt)?);
@@ -74,9 +74,9 @@ pub(crate) async fn run(args: ManyArgs) -> Result<(), Error> {
 
 impl Many {
     fn server(&self, database: &str, replica: usize) -> Result<Server, Error> {
-        let server = self.args.database_url.rsplit_once('/').map_or("", |(server, _)| server);
+        let url = database_url(&self.args.database_url, database);
         let directory = self.args.directory.join(format!("{database}-{replica}"));
-        Ok(Server::start(serve(&self.args.actonce, &directory, Some(&format!("{server}/{database}"))))?)
+        Ok(Server::start(serve(&self.args.actonce, &directory, Some(&url)))?)
     }
 
     async fn drive(&self, address: &str, connections: usize, rate: Option<f64>) -> Outcome {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use sqlx::PgPool;
 
 /// What tokens are signed with.
 pub(crate) const SECRET: &str = "bench-secret-bench-secret-bench-secret-bench";
@@ -58,6 +59,23 @@ impl Drop for Server {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// The URL of a database of a server, and the database, made anew.
+pub(crate) async fn make_database(pool: &PgPool, server_url: &str, name: &str) -> sqlx::Result<String> {
+    sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(pool).await?;
+    Ok(database_url(server_url, name))
+}
+
+/// The URL of another database of the same server.
+pub(crate) fn database_url(server_url: &str, name: &str) -> String {
+    format!("{}/{name}", server_url.rsplit_once('/').map_or("", |(server, _)| server))
+}
+
+/// The middle one.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn stat(pid: u32) -> Option<(u32, f64)> {

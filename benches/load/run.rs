@@ -15,7 +15,7 @@ use sqlx::PgPool;
 use crate::ceiling::{self, Ceiling};
 use crate::client::Connection;
 use crate::drive::{Kind, Outcome, Plan, drive};
-use crate::procs::{SECRET, Server, cpu_with_children, serve};
+use crate::procs::{SECRET, Server, cpu_with_children, database_url, make_database, median, serve};
 use crate::workload::Workload;
 
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -131,10 +131,10 @@ struct Session {
 pub(crate) async fn run(args: RunArgs) -> Result<(), Error> {
     let pool = PgPool::connect(&args.database_url).await?;
     for name in ["bench_service", "bench_plain", "bench_raw"] {
-        sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&pool).await?;
+        make_database(&pool, &args.database_url, name).await?;
     }
-    let server = args.database_url.rsplit_once('/').map_or("", |(server, _)| server).to_owned();
-    let url = |name: &str| format!("{server}/{name}");
+    let server = args.database_url.clone();
+    let url = |name: &str| database_url(&server, name);
     // The schema of the baseline and of the raw ceilings is this service's own.
     for name in ["bench_plain", "bench_raw"] {
         open(&DatabaseUrl::parse(&url(name))?, OpenOptions { migrate: true, connections: 2 }).await?.close().await;
@@ -283,11 +283,7 @@ impl Session {
 
     fn median(&self, name: &str, connections: usize) -> Figures {
         let Some(all) = self.results.get(&(name.to_owned(), connections)) else { return Figures::default() };
-        let mid = |pick: fn(&Figures) -> f64| {
-            let mut values: Vec<f64> = all.iter().map(pick).collect();
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
-        };
+        let mid = |pick: fn(&Figures) -> f64| median(all.iter().map(pick).collect());
         Figures {
             rate: mid(|f| f.rate),
             p50_ms: mid(|f| f.p50_ms),
