@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::rust_files;
+
 struct Source {
     /// Relative to `src/`, with `/`.
     path: String,
@@ -12,21 +14,12 @@ struct Source {
 
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut found = Vec::new();
-    let mut rooms: Vec<PathBuf> = vec![root.clone()];
-    while let Some(room) = rooms.pop() {
-        for entry in fs::read_dir(room).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                rooms.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect();
-                let path = path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/");
-                found.push(Source { path, lines });
-            }
-        }
-    }
+    let of = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect();
+        Source { path: path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/"), lines }
+    };
+    let found: Vec<Source> = rust_files("src").into_iter().map(of).collect();
     assert!(found.len() > 50, "src/ was found");
     found
 }

@@ -1,24 +1,13 @@
 //! Documents name tests as proofs; a proof that is not there is none.
 
 use std::fs;
-use std::path::Path;
+
+use crate::support::rust_files;
 
 /// All of the code, tests included.
 fn code() -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut rooms = vec![root.join("src"), root.join("tests")];
-    let mut code = String::new();
-    while let Some(room) = rooms.pop() {
-        for entry in fs::read_dir(room).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                rooms.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                code.push_str(&fs::read_to_string(&path).unwrap());
-            }
-        }
-    }
-    code
+    let files = ["src", "tests"].into_iter().flat_map(rust_files);
+    files.map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
 #[test]

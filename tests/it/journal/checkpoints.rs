@@ -40,7 +40,7 @@ fn signer() -> Signer {
 /// Journals with one checkpoint per tenant: eight effects have moved.
 async fn journals(store: StoreUnderTest) -> Journals {
     let journals = Journals::in_bed(Bed::new(store).await).await;
-    all_have_ended(&journals).await;
+    journals.bed.all_have_ended().await;
     let made = make(journals.bed.store.as_ref(), &signer()).await.unwrap();
     assert_eq!(made, Made { checkpoints: 2, leaves: 9 });
     journals
@@ -72,16 +72,8 @@ async fn write_on(journals: &Journals, operation: &str) -> EffectKey {
     super::write(&journals.bed, &journals.maker, operation, &[done]).await
 }
 
-/// Rows count once no older transaction is in flight, of other databases of the server neither.
-async fn all_have_ended(journals: &Journals) {
-    let younger = "SELECT count(*) FROM entries WHERE moved >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
-    while !journals.bed.is_sqlite() && journals.bed.count(younger).await > 0 {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-}
-
 async fn checkpoint(journals: &Journals) -> Made {
-    all_have_ended(journals).await;
+    journals.bed.all_have_ended().await;
     make(journals.bed.store.as_ref(), &signer()).await.unwrap()
 }
 
@@ -214,7 +206,7 @@ async fn an_edited_checkpoint_is_edited(store: StoreUnderTest) {
 
 async fn a_checkpoint_signed_by_another_key_is_edited(store: StoreUnderTest) {
     let journals = Journals::in_bed(Bed::new(store).await).await;
-    all_have_ended(&journals).await;
+    journals.bed.all_have_ended().await;
     make(journals.bed.store.as_ref(), &Signer::from_seed(&[8; 32]).unwrap()).await.unwrap();
     assert_eq!(found(&journals).await, [of_checkpoint(1, CheckpointEdited), of_checkpoint(1, CheckpointEdited)]);
 }
@@ -261,7 +253,7 @@ async fn the_last_checkpoint_is_missed_by_a_kept_copy_alone(store: StoreUnderTes
 
 async fn replicas_that_make_checkpoints_at_once_make_one_chain(store: StoreUnderTest) {
     let journals = Journals::in_bed(Bed::new(store).await).await;
-    all_have_ended(&journals).await;
+    journals.bed.all_have_ended().await;
     let mut replicas = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let store: Arc<dyn actonce::store::Store> = journals.bed.another().await;

@@ -26,10 +26,7 @@ fn signer() -> Signer {
 }
 
 async fn checkpoint(bed: &Bed) {
-    let younger = "SELECT count(*) FROM entries WHERE moved >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
-    while !bed.is_sqlite() && bed.count(younger).await > 0 {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    bed.all_have_ended().await;
     make(bed.store.as_ref(), &signer()).await.unwrap();
 }
 

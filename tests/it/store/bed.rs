@@ -114,6 +114,15 @@ impl Bed {
         self.execute(&format!("ALTER DATABASE {name} {change}")).await;
     }
 
+    /// Rows count for checkpoints once no older transaction is in flight, of other databases of the server neither.
+    pub(crate) async fn all_have_ended(&self) {
+        let younger =
+            "SELECT count(*) FROM entries WHERE moved >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+        while !self.is_sqlite() && self.count(younger).await > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     /// The one number that a query answers.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         let sql = AssertSqlSafe(format!("SELECT CAST(({sql}) AS bigint)"));

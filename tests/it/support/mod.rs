@@ -1,6 +1,8 @@
 //! What the integration tests share: servers, databases, a client, a downstream.
 #![expect(dead_code, reason = "helpers for tests that are still to come")]
 
+use std::path::{Path, PathBuf};
+
 pub(crate) mod adapter;
 pub(crate) mod api;
 pub(crate) mod bodies;
@@ -17,6 +19,22 @@ pub(crate) mod time;
 pub(crate) use api::{Answer, Api};
 pub(crate) use server::{Options, Server};
 pub(crate) use stores::{StoreUnderTest, both_stores};
+
+/// The Rust files below a folder of this project.
+pub(crate) fn rust_files(folder: &str) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
 
 /// A name that no other test has.
 pub(crate) fn unique(prefix: &str) -> String {
