@@ -12,6 +12,7 @@ mod procs;
 #[path = "../plain/rows.rs"]
 mod rows;
 mod run;
+mod streams;
 mod timing;
 mod workload;
 
@@ -41,6 +42,8 @@ enum Commands {
     Run(run::RunArgs),
     /// What measuring the phases of requests costs.
     Timing(timing::TimingArgs),
+    /// What many streams of events cost those who write.
+    Streams(streams::StreamsArgs),
     /// An empty database beside a full one.
     Flat(flat::FlatArgs),
     /// Many connections, replicas, overload.
@@ -91,6 +94,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Commands::Drive(args) => runtime.block_on(drive_one(args)),
         Commands::Run(args) => runtime.block_on(run::run(args)),
         Commands::Timing(args) => runtime.block_on(timing::run(args)),
+        Commands::Streams(args) => runtime.block_on(streams::run(args)),
         Commands::Flat(args) => runtime.block_on(flat::run(args)),
         Commands::Many(args) => runtime.block_on(many::run(args)),
     }

@@ -129,6 +129,16 @@ impl Workload {
         .into_bytes()
     }
 
+    /// A stream of the events from now on.
+    pub(crate) fn stream(&self) -> Vec<u8> {
+        format!(
+            "GET /api/events?after=latest HTTP/1.1\r\nHost: load\r\nAuthorization: Bearer {}\r\n\
+             Accept: text/event-stream\r\n\r\n",
+            self.token(0)
+        )
+        .into_bytes()
+    }
+
     /// A list of effects that are dispatched.
     pub(crate) fn list(&self, number: u64) -> Vec<u8> {
         request("GET", "/api/effects?state=dispatched&limit=20", self.token(number), "")

@@ -15,11 +15,14 @@ use crate::domain::ids::Tenant;
 use crate::limits;
 use crate::service::ServiceError;
 
-/// The least time between two looks of a reader, and what each listener adds: what costs the writers is
-/// the number of pieces that go out, not their size.
+/// The least time between two looks of a reader that has caught up, and what each listener adds: fewer and
+/// larger pieces cost the writers less.
 const PACE: Duration = Duration::from_millis(50);
 const PACE_PER_LISTENER: Duration = Duration::from_micros(400);
 const PACE_MAX: Duration = Duration::from_secs(1);
+/// Bytes a second that all readers of a process together hand to all who listen. So many streams of a busy
+/// tenant come later rather than take the machine from those who write.
+const BYTES_PER_SECOND: u64 = 100_000_000;
 /// A change that rang is not shown while an older transaction is under way: then the reader looks again.
 const AGAIN: [Duration; 7] = [
     Duration::from_millis(20),
@@ -71,8 +74,10 @@ impl Service {
             let more = scan.more;
             if scan.end > place {
                 again = AGAIN.iter();
-                place = self.tell(tenant, channel, place, scan)?;
-                self.pause_reader(pace(channel)).await;
+                let bytes;
+                (place, bytes) = self.tell(tenant, channel, place, scan)?;
+                let share = share(bytes, self.events.hub.listeners());
+                self.pause_reader(if more { share } else { share.max(pace(channel)) }).await;
             }
             if self.is_unheard(tenant, channel) {
                 return Ok(());
@@ -113,7 +118,13 @@ impl Service {
         is_unheard
     }
 
-    fn tell(&self, tenant: &Tenant, channel: &Channel, after: Place, scan: Scan) -> Result<Place, ServiceError> {
+    fn tell(
+        &self,
+        tenant: &Tenant,
+        channel: &Channel,
+        after: Place,
+        scan: Scan,
+    ) -> Result<(Place, usize), ServiceError> {
         let mut frames = BytesMut::new();
         let mut lengths = Vec::with_capacity(scan.items.len());
         for (place, event) in &scan.items {
@@ -122,13 +133,14 @@ impl Service {
             lengths.push(frames.len().saturating_sub(before));
         }
         let frames: Bytes = frames.freeze();
+        let bytes = frames.len();
         let mut rest = frames.clone();
         let events = scan.items.into_iter().zip(lengths);
         let events = events.map(|((place, event), length)| Placed { place, event, frame: rest.split_to(length) });
         let batch = Batch { after, end: scan.end.clone(), events: events.collect(), frames };
         // Nobody there is no failure.
         drop(channel.sender.send(Arc::new(batch)));
-        Ok(scan.end)
+        Ok((scan.end, bytes))
     }
 
     /// Asks whether something was written elsewhere, with one question for all tenants that are listened
@@ -172,7 +184,25 @@ impl Service {
     }
 }
 
+/// How long the bytes of one piece take if `BYTES_PER_SECOND` are shared by so many who listen.
+fn share(bytes: usize, listeners: usize) -> Duration {
+    let whole = u64::try_from(bytes.saturating_mul(listeners)).unwrap_or(u64::MAX);
+    Duration::from_micros(whole / (BYTES_PER_SECOND / 1_000_000))
+}
+
 fn pace(channel: &Channel) -> Duration {
     let listeners = u32::try_from(channel.listeners.load(Ordering::Acquire)).unwrap_or(u32::MAX);
     PACE_PER_LISTENER.saturating_mul(listeners).saturating_add(PACE).min(PACE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shared_by_all_who_listen() {
+        assert_eq!(share(100_000, 1), Duration::from_millis(1));
+        assert_eq!(share(100_000, 500), Duration::from_millis(500));
+        assert_eq!(share(0, 500), Duration::ZERO);
+    }
 }

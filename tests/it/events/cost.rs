@@ -1,17 +1,15 @@
-//! What the feed and subscriptions cost those who write, and the database.
+//! What the feed and subscriptions cost the database. What many streams cost those who write is measured by the
+//! load program.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tokio::io::AsyncReadExt as _;
 
 use super::streams::request;
 use crate::http::{external, granted};
 use crate::support::adapter::{FakeAdapter, Reply};
-use crate::support::{Api, Options, Server, StoreUnderTest, bodies, raw, unique};
+use crate::support::{Api, Options, Server, StoreUnderTest, bodies, raw};
 
 async fn number(url: &str, sql: &str) -> i64 {
     let mut connection = PgConnection::connect(url).await.unwrap();
@@ -84,80 +82,4 @@ async fn without_a_subscription_nothing_more_is_written() {
     }
     assert_eq!(number(url, &written("'entries'")).await, 20);
     assert_eq!(number(url, &written("'subscriptions', 'deliveries'")).await, 0);
-}
-
-/// One stream that is read and thrown away; counts its bytes.
-async fn consume(api: Api, bytes: Arc<AtomicU64>) {
-    let mut stream = raw::connect(&api.url).await;
-    request(&mut stream, &api, "?after=latest", None).await;
-    let mut piece = vec![0; 65536];
-    while let Ok(length) = stream.read(&mut piece).await {
-        if length == 0 {
-            return;
-        }
-        bytes.fetch_add(u64::try_from(length).unwrap(), Ordering::Relaxed);
-    }
-}
-
-/// Effects a second that so many writers settle.
-async fn rate(api: &Api, writers: usize, time: Duration) -> f64 {
-    let over = Arc::new(AtomicBool::new(false));
-    let mut working = tokio::task::JoinSet::new();
-    let started = Instant::now();
-    for _ in 0..writers {
-        let (api, over) = (api.clone(), Arc::clone(&over));
-        working.spawn(async move {
-            let mut done = 0_u32;
-            while !over.load(Ordering::Relaxed) {
-                let operation = unique("op");
-                let granted = granted(&api, &operation).await;
-                api.outcome(&operation, &bodies::succeeded(&granted)).await.expect(200);
-                done += 1;
-            }
-            done
-        });
-    }
-    tokio::time::sleep(time).await;
-    over.store(true, Ordering::Relaxed);
-    let done: u32 = working.join_all().await.into_iter().sum();
-    f64::from(done) / started.elapsed().as_secs_f64()
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
-}
-
-/// Measures; says nothing by itself. 500 streams of the tenant that writes, in rounds with and without.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures, and wants the machine for itself"]
-async fn what_500_streams_cost_the_writers() {
-    for store in [StoreUnderTest::Sqlite, StoreUnderTest::Postgres] {
-        let server = store.server(Options::default());
-        let api = Api::of(&server, "t");
-        external(&api).await;
-        rate(&api, 16, Duration::from_secs(2)).await;
-        let (mut without, mut with, bytes) = (Vec::new(), Vec::new(), Arc::new(AtomicU64::new(0)));
-        for _ in 0..5 {
-            without.push(rate(&api, 16, Duration::from_secs(3)).await);
-            let mut streams = tokio::task::JoinSet::new();
-            for _ in 0..500 {
-                streams.spawn(consume(api.clone(), Arc::clone(&bytes)));
-            }
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            with.push(rate(&api, 16, Duration::from_secs(3)).await);
-            drop(streams);
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        let (without, with) = (median(without), median(with));
-        #[expect(clippy::print_stdout, reason = "this is what it is for")]
-        {
-            println!(
-                "{}: {without:.0} effects/s without, {with:.0} with 500 streams, ratio {:.3}; {} MB were told",
-                store.word(),
-                with / without,
-                bytes.load(Ordering::Relaxed) / 1_000_000
-            );
-        }
-    }
 }
