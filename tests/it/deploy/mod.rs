@@ -2,6 +2,7 @@
 //! users, and that nothing is killed before its drain is over.
 
 mod compose;
+mod database_tls;
 mod kubernetes;
 mod readonly;
 mod upgrade;
