@@ -8,6 +8,7 @@ use super::{
     AFTER_DRAIN, USER, commands, document, entries, is_command, is_route, list, read, root, text, texts, variables,
 };
 use crate::http::external;
+use crate::support::server::program;
 use crate::support::{Api, Options, Server, StoreUnderTest, bodies, unique};
 
 const DIR: &str = "deploy/kubernetes";
@@ -172,7 +173,21 @@ fn no_pod_is_killed_before_its_drain_is_over() {
     assert!(patience >= 60, "{patience}");
 }
 
-/// The values, not only the names: the service starts with them and works.
+/// The migration as its pod runs it: with the database's URL alone, and on a file system that it can't write to.
+fn migrate(job: &Value, url: &str, data: &std::path::Path) {
+    let container = pod(job).1;
+    let given: Vec<&str> = list(&container["env"]).iter().map(|variable| text(&variable["name"])).collect();
+    assert_eq!(given, ["DATABASE_URL"]);
+    let mut migration = program();
+    migration.args(texts(&container["args"])).env("DATABASE_URL", url).env("ACTONCE_DATA_DIR", data);
+    let output = migration.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(!data.exists(), "a migration of Postgres needs no place of its own");
+    // Running it again is harmless.
+    assert!(migration.output().unwrap().status.success());
+}
+
+/// The values, not only the names: the database is migrated as the Job does it, the service starts with them and works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_service_starts_with_this_configuration() {
     if !StoreUnderTest::has_postgres() {
@@ -186,6 +201,7 @@ async fn the_service_starts_with_this_configuration() {
     let mut options = Options { production: true, ..Options::default() };
     options.database_url = crate::support::postgres::fresh_database();
     let resources = resources();
+    migrate(&resources["Job"], options.database_url.as_ref().unwrap(), &secrets.join("none"));
     let (_, container) = pod(&resources["Deployment"]);
     let mount = text(&list(&container["volumeMounts"])[0]["mountPath"]);
     for (name, value) in entries(&resources["ConfigMap"]["data"]) {

@@ -2,6 +2,7 @@
 //! users, and that nothing is killed before its drain is over.
 
 mod compose;
+mod database_tls;
 mod kubernetes;
 mod readonly;
 mod upgrade;
@@ -122,4 +123,18 @@ fn the_image_runs_as_the_user_that_the_manifests_name() {
     let dockerfile = read("Dockerfile");
     assert!(dockerfile.contains(&format!("\nUSER {USER}:{USER}\n")));
     assert!(dockerfile.contains("ACTONCE_LISTEN=0.0.0.0:8080") && dockerfile.contains("\nEXPOSE 8080\n"));
+}
+
+#[test]
+fn the_image_says_its_version_and_where_the_list_of_its_parts_is() {
+    let dockerfile = read("Dockerfile");
+    assert!(dockerfile.contains(concat!("\nARG VERSION=", env!("CARGO_PKG_VERSION"), "\n")));
+    let (_, label) = dockerfile.split_once("actonce.sbom=\"").expect("a label");
+    let (directory, file) = label.split('"').next().unwrap().rsplit_once('/').unwrap();
+    assert!(dockerfile.contains(&format!("\nCOPY --from=sbom /{file} {directory}/\n")), "{directory}/{file}");
+    // The build has the script although it has no others.
+    assert!(read(".dockerignore").contains("\n!scripts/sbom\n") && dockerfile.contains("\nCOPY scripts/sbom "));
+    for page in ["docs/security.md", "docs/operations.md"] {
+        assert!(read(page).contains(&format!("{directory}/{file}")), "{page}");
+    }
 }
