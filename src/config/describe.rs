@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{AdHocTools, AdapterPolicy, Config, Front, LogFormat, Secret, TelemetrySettings, values};
+use crate::domain::quota::OpenQuota;
 use crate::auth::{Algorithm, KeySetSettings, KeySetSource};
 
 /// The configuration without its secrets.
@@ -29,6 +30,7 @@ pub struct Description {
     postgres_connections: u32,
     telemetry: TelemetrySettings,
     front: Front,
+    open_quota: OpenQuota,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +89,7 @@ impl Config {
             postgres_connections: self.postgres_connections,
             telemetry: self.telemetry.clone(),
             front: self.front,
+            open_quota: self.open_quota.clone(),
         }
     }
 

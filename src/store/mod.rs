@@ -14,6 +14,7 @@ pub mod doubts;
 pub mod elapsed;
 pub mod error;
 pub mod feed;
+pub mod health;
 pub mod inspect;
 pub mod migrate;
 pub mod open;
@@ -21,6 +22,7 @@ pub mod operators;
 pub mod pools;
 pub mod postgres;
 pub mod profiles;
+pub mod quotas;
 pub mod receipts;
 pub mod recovery;
 pub mod restore;
@@ -216,6 +218,8 @@ pub trait Store:
     + CheckpointStore
     + BypassStore
     + PoolStore
+    + health::WriteHealth
+    + quotas::QuotaStore
     + restore::RestoreStore
     + retention::RetentionStore
     + Send
