@@ -1,5 +1,7 @@
 //! Wiring: what starts, in which order, and how it stops.
 
+mod supervise;
+
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -414,20 +416,7 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());
-        let restarts = metrics::counter!("actonce_background_restarts_total", "loop" => name);
-        // There from the start: alerts look at its increase.
-        restarts.increment(0);
-        tasks.spawn(async move {
-            loop {
-                let run = begin(Arc::clone(&service), stop.clone());
-                if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
-                    return;
-                }
-                restarts.increment(1);
-                tracing::error!(name, "a background loop panicked and is begun again");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        });
+        tasks.spawn(supervise::supervise(name, move || begin(Arc::clone(&service), stop.clone())));
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod approvals;
+mod audit;
 mod beside;
 mod bypass;
 mod checkpoints;
@@ -38,7 +39,7 @@ use uuid::Uuid;
 
 use super::health::Writes;
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError,
+    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError,
     ToolRow, ToolWrite, ToolWritten, Unloadable, Walk, migrate,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
@@ -253,10 +254,6 @@ impl Store for PostgresStore {
 
     async fn journal(&self, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
         query::journal(&self.readers, key, after, limit).await
-    }
-
-    async fn audit(&self, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
-        query::audit(&self.readers, after, limit).await
     }
 
     async fn open_marks(&self, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {

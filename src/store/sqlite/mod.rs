@@ -6,6 +6,7 @@
 
 mod aliases;
 mod approvals;
+mod audit;
 mod beside;
 mod bypass;
 mod checkpoints;
@@ -44,7 +45,7 @@ use uuid::Uuid;
 
 use super::health::Writes;
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, ToolRow,
+    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, ToolRow,
     ToolWrite, ToolWritten, Unloadable, Walk,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
@@ -134,10 +135,6 @@ impl Store for SqliteStore {
 
     async fn journal(&self, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
         record::journal(&self.readers, key, after, limit).await
-    }
-
-    async fn audit(&self, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
-        record::audit(&self.readers, after, limit).await
     }
 
     async fn open_marks(&self, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {

@@ -289,10 +289,10 @@ pub const JOURNAL: &str = "
 SELECT revision, entry, prev_hash, hash FROM entries
 WHERE tenant = ?1 AND effect = ?2 AND revision > ?3 ORDER BY revision LIMIT ?4";
 
-/// All journal rows after (?1, ?2, ?3), at most ?4.
+/// All journal rows after (?1, ?2, ?3), at most ?4. The tenant comes as bytes: what is stored as text may be none.
 pub const AUDIT: &str = "
 SELECT tenant, effect, revision, state, intent, life, entry, receipt, result, prev_hash, hash
-FROM entries WHERE (tenant, effect, revision) > (?1, ?2, ?3)
+FROM entries WHERE (tenant, effect, revision) > (CAST(?1 AS TEXT), ?2, ?3)
 ORDER BY tenant, effect, revision LIMIT ?4";
 
 /// All open rows after (?1, ?2), at most ?3.

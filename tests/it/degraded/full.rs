@@ -114,7 +114,8 @@ impl Disk {
     fn of(size: &str, strict: bool) -> Option<Self> {
         let folder = std::env::temp_dir().join(unique("actonce-disk"));
         fs::create_dir_all(&folder).unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&folder);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&folder);
         if mount.output().is_ok_and(|done| done.status.success()) {
             return Some(Self { folder, strict });
         }
