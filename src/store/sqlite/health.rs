@@ -8,8 +8,8 @@ use super::{SqliteStore, sql as common};
 use crate::store::Result;
 use crate::store::health::WriteHealth;
 
-/// As much as a change of an effect writes.
-const PROBE_BYTES: usize = 2_000;
+/// More than a page has: no free room inside of pages makes a full file look as if it took changes.
+const PROBE_BYTES: usize = 8_192;
 
 impl WriteHealth for SqliteStore {
     fn refuses_writes(&self) -> bool {

@@ -47,9 +47,10 @@ async fn beyond_the_quota_new_effects_are_refused_and_nothing_else(store: StoreU
     let (api, foreign) = (Api::of(&server, "t"), Api::of(&server, "u"));
     external(&api).await;
     external(&foreign).await;
-    let mut granted = Vec::new();
+    let (mut granted, mut asked) = (Vec::new(), Vec::new());
     for n in 0..4 {
-        granted.push(api.intent(&bodies::claiming(&format!("op-{n}"), TOOL)).await.expect(201).directive("dispatch"));
+        asked.push(bodies::claiming(&format!("op-{n}"), TOOL));
+        granted.push(api.intent(&asked[n]).await.expect(201).directive("dispatch"));
     }
     let more = bodies::claiming("more", TOOL);
     refused(api.intent(&more).await, 4);
@@ -63,7 +64,7 @@ async fn beyond_the_quota_new_effects_are_refused_and_nothing_else(store: StoreU
     assert!(metrics.contains("actonce_quota_refused_total{quota=\"tenant_open_effects\"} 2"), "{metrics}");
 
     // Everything that goes on with what is there, and everything that settles.
-    api.intent(&bodies::claiming("op-0", TOOL)).await.expect(200).directive("dispatch");
+    api.intent(&asked[0]).await.expect(200).directive("dispatch");
     api.heartbeat("op-0", &bodies::heartbeat(&granted[0])).await.expect(200);
     api.outcome("op-1", &bodies::unknown(&granted[1])).await.expect(200).state("outcome_unknown");
     let found = api.get("op-1").await;
@@ -71,7 +72,8 @@ async fn beyond_the_quota_new_effects_are_refused_and_nothing_else(store: StoreU
         "receipt": bodies::receipt("op-1") });
     let asked = api.call("POST", "/api/effects/op-1/reconciliations").header("prefer", "wait=10").json(&target);
     assert!(asked.send().await.status.is_success());
-    api.get("op-1").await.state("completed");
+    api.get("op-1").await.state("verifying");
+    api.verify("op-1", &bodies::verification()).await.expect(200).state("completed");
     api.outcome("op-2", &bodies::not_sent(&granted[2])).await.expect(200).state("safe_to_retry");
     api.dispatch("op-2", &bodies::claim()).await.expect(200).directive("dispatch");
     api.outcome("op-0", &bodies::succeeded(&granted[0])).await.expect(200).state("completed");

@@ -7,7 +7,7 @@ mod heartbeats;
 mod kill;
 mod lists;
 mod lost_answers;
-mod outage;
+pub(crate) mod outage;
 mod replicas;
 mod timeouts;
 

@@ -11,20 +11,20 @@ use crate::support::downstream::{Downstream, Mode};
 use crate::support::{Answer, Api, Options, Server, StoreUnderTest, blocking, bodies, unique};
 
 /// A cluster of its own that survives a crash as it would in production. Gone when dropped.
-struct Cluster {
-    dir: PathBuf,
+pub(crate) struct Cluster {
+    pub(crate) dir: PathBuf,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: std::env::temp_dir().join(unique("actonce-outage")) }
     }
 
-    fn script() -> Command {
+    pub(crate) fn script() -> Command {
         Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/postgres"))
     }
 
-    fn start(&self, owned: bool) -> String {
+    pub(crate) fn start(&self, owned: bool) -> String {
         let mut start = Self::script();
         start.arg("start").arg("--dir").arg(&self.dir);
         if owned {
@@ -35,7 +35,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    fn crash(&self) {
+    pub(crate) fn crash(&self) {
         let status = Self::script().args(["stop", "--immediate", "--keep"]).arg(&self.dir).output().unwrap().status;
         assert!(status.success(), "{status}");
     }
