@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{AdHocTools, AdapterPolicy, Config, Front, LogFormat, Secret, TelemetrySettings, values};
-use crate::domain::quota::OpenQuota;
 use crate::auth::{Algorithm, KeySetSettings, KeySetSource};
+use crate::domain::quota::OpenQuota;
 
 /// The configuration without its secrets.
 #[derive(Debug, Serialize)]

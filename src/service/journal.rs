@@ -11,9 +11,9 @@ use crate::domain::journal::{GENESIS, entry_hash};
 use crate::domain::record::Life;
 use crate::domain::retention::Tombstone;
 use crate::domain::time::Timestamp;
+use crate::store::audit::AuditPlace;
 use crate::store::retention::is_tombstone;
 use crate::store::rows::state_code;
-use crate::store::audit::AuditPlace;
 use crate::store::{AuditRow, Corruption, JournalRow, Store, StoreError};
 use crate::telemetry::probe;
 

@@ -39,8 +39,8 @@ use uuid::Uuid;
 
 use super::health::Writes;
 use super::{
-    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError,
-    ToolRow, ToolWrite, ToolWritten, Unloadable, Walk, migrate,
+    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError, ToolRow,
+    ToolWrite, ToolWritten, Unloadable, Walk, migrate,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;

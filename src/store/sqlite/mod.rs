@@ -45,8 +45,8 @@ use uuid::Uuid;
 
 use super::health::Writes;
 use super::{
-    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, ToolRow,
-    ToolWrite, ToolWritten, Unloadable, Walk,
+    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, ToolRow, ToolWrite,
+    ToolWritten, Unloadable, Walk,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;

@@ -57,14 +57,14 @@ fn base_backup(from: &Cluster, url: &str, to: &Cluster) {
 
 /// Waits until everything written so far is in the archive.
 fn archived(server: &Server) {
-    let archived = "SELECT count(*) FROM pg_stat_archiver WHERE last_archived_wal >= pg_walfile_name(";
-    let before = "(SELECT pg_current_wal_lsn() - 1)";
-    let file = count(server, &format!("SELECT ('x' || right(pg_walfile_name({before}), 8))::bit(32)::int8"));
+    let place = count(server, "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::int8 - 1");
     sql(server, "SELECT pg_switch_wal()");
+    let done = format!(
+        "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name = pg_walfile_name('0/0'::pg_lsn + {place}) || '.done'"
+    );
     let until = Instant::now() + Duration::from_secs(30);
-    let reached = format!("SELECT count(*) FROM pg_stat_archiver WHERE ('x' || right(last_archived_wal, 8))::bit(32)::int8 >= {file}");
-    while count(server, &reached) == 0 {
-        assert!(Instant::now() < until, "{archived} is not there");
+    while count(server, &done) == 0 {
+        assert!(Instant::now() < until, "the log is not archived");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -101,8 +101,13 @@ async fn when_the_clock_of_postgres_goes_back_leases_last_longer_and_nobody_acts
     let held = api.intent(&brief("held")).await.expect(201).directive("dispatch");
     api.intent(&brief("silent")).await.expect(201).directive("dispatch");
     let end = |name: &str| {
-        count(&server, &format!("SELECT due_us FROM open_effects o WHERE EXISTS (SELECT FROM entries e WHERE
-            e.effect = o.effect AND e.intent LIKE '%\"{name}\"%')"))
+        count(
+            &server,
+            &format!(
+                "SELECT due_us FROM open_effects o WHERE EXISTS (SELECT FROM entries e WHERE
+            e.effect = o.effect AND e.intent LIKE '%\"{name}\"%')"
+            ),
+        )
     };
     let ends = end("silent");
     set_ahead(&server, 0);
