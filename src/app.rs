@@ -1,5 +1,7 @@
 //! Wiring: what starts, in which order, and how it stops.
 
+mod supervise;
+
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -154,6 +156,7 @@ impl App {
         let principal = service_principal().map_err(|_| AppError::Internal("the service has no name"))?;
         let (engine, loops) =
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
+        engine.quotas().bound_by(config.open_quota.clone());
         let stopping = CancellationToken::new();
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
         let telemetry = telemetry(config, &engine, &tasks, &background)?;
@@ -398,7 +401,7 @@ fn spawn_lanes(
 /// Starts the background loops; one that panics is begun again.
 fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &CancellationToken) {
     type Loop = fn(Arc<Service>, CancellationToken) -> futures_util::future::BoxFuture<'static, ()>;
-    let loops: [(&'static str, Loop); 10] = [
+    let loops: [(&'static str, Loop); 11] = [
         ("sweep", |service, stop| service.run_sweep(stop).boxed()),
         ("clock", |service, stop| service.run_clock(stop).boxed()),
         ("waiters", |service, stop| service.run_waiter_poll(stop).boxed()),
@@ -408,24 +411,12 @@ fn spawn_background(tasks: &TaskTracker, service: &Arc<Service>, stop: &Cancella
         ("deliveries", |service, stop| service.run_deliveries(stop).boxed()),
         ("doubts", |service, stop| service.run_doubt_wakes(stop).boxed()),
         ("receipts", |service, stop| service.run_receipts(stop).boxed()),
+        ("quotas", |service, stop| service.run_quotas(stop).boxed()),
         ("checkpoints", |service, stop| service.run_checkpoints(stop).boxed()),
     ];
     for (name, begin) in loops {
         let (service, stop) = (Arc::clone(service), stop.clone());
-        let restarts = metrics::counter!("actonce_background_restarts_total", "loop" => name);
-        // There from the start: alerts look at its increase.
-        restarts.increment(0);
-        tasks.spawn(async move {
-            loop {
-                let run = begin(Arc::clone(&service), stop.clone());
-                if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
-                    return;
-                }
-                restarts.increment(1);
-                tracing::error!(name, "a background loop panicked and is begun again");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        });
+        tasks.spawn(supervise::supervise(name, move || begin(Arc::clone(&service), stop.clone())));
     }
 }
 

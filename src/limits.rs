@@ -358,6 +358,12 @@ pub const STREAMS: u32 = 128;
 pub const RATE_MAX_PER_SECOND: u64 = 1_000_000;
 /// Tenants, and principals, whose rates one process remembers.
 pub const RATES_REMEMBERED: u64 = 10_000;
+/// The highest quota of open effects that the configuration may name: a count looks at as many rows.
+pub const QUOTA_MAX_OPEN: u64 = 1_000_000;
+/// How often the open effects of a tenant that makes new ones are counted.
+pub const QUOTA_COUNT_SECONDS: u64 = 5;
+/// Tenants whose counts one process remembers.
+pub const QUOTAS_REMEMBERED: u64 = 10_000;
 /// Most tools whose adapters `actonce doctor` looks at, and most places that it connects to.
 pub const DOCTOR_TOOLS: u32 = 1_000;
 /// Adapters that it connects to at once.

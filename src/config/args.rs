@@ -2,6 +2,7 @@
 //! all problems are found together, and so that an empty variable counts as unset.
 
 use super::front::FrontArgs;
+use super::quotas::QuotaArgs;
 use super::secret::Secret;
 
 /// What has no flag, for `--help`.
@@ -16,6 +17,7 @@ In the configuration file alone:
   [[auth.keys]]             Several keys of tokens
   [[alias_keys]]            The alias keyring as a list
   [secrets]                 Secrets that tools name
+  [quotas.tenants]          Quotas of single tenants
 
 Flags outrank variables, which outrank the file. In the file a setting has the name of its flag with `_`; those of
 tokens stand in [auth], those of key sets in [auth.jwks], without `jwt_` and `jwks_`. `actonce config check` finds all
@@ -109,6 +111,9 @@ pub struct ServeArgs {
     /// Bounds of clients and their connections.
     #[command(flatten)]
     pub front: FrontArgs,
+    /// How much each tenant may have open.
+    #[command(flatten)]
+    pub quotas: QuotaArgs,
     /// Keys and claims of tokens.
     #[command(flatten)]
     pub auth: AuthArgs,

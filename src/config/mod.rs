@@ -8,6 +8,7 @@ mod file;
 mod front;
 mod keys;
 mod named;
+mod quotas;
 mod retention;
 mod secret;
 mod secrets;
@@ -30,6 +31,7 @@ pub use self::args::{AuthArgs, Environment, ServeArgs, TokenArgs};
 pub use self::describe::Description;
 pub use self::front::{Front, FrontArgs, Rate};
 pub use self::named::{NamedSecrets, SecretKey};
+pub use self::quotas::QuotaArgs;
 pub use self::retention::retention;
 pub use self::secret::{HIDDEN, Secret};
 pub use self::secrets::AliasKey;
@@ -41,6 +43,7 @@ use self::file::{Problems, Section};
 use self::secrets::{DevKeys, Secrets};
 use crate::auth::{self, Grant, Key, MintError, Scopes};
 use crate::domain::ids::{Name, Tenant};
+use crate::domain::quota::OpenQuota;
 
 /// Issuer and audience where none are configured.
 const NAME: &str = "actonce";
@@ -154,6 +157,8 @@ pub struct Config {
     pub telemetry: TelemetrySettings,
     /// Bounds of clients and their connections.
     pub front: Front,
+    /// How many effects each tenant may have open.
+    pub open_quota: OpenQuota,
 }
 
 impl Config {
@@ -228,6 +233,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
     let basics = Basics::read(args, &mut file, dev, problems);
     let tuning = Tuning::read(args, &mut file, problems);
     let front = front::read(&args.front, &mut file, problems);
+    let open_quota = quotas::read(&args.quotas, &mut file, problems);
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
     let telemetry = telemetry::telemetry(args, &mut file, problems);
     let named_secrets = named::named(args, &mut file, problems);
@@ -272,6 +278,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
         postgres_connections: tuning.postgres_connections,
         telemetry,
         front,
+        open_quota,
     })
 }
 

@@ -174,6 +174,12 @@ const ROWS: &[Row] = &[
         Some("ACTONCE_RATE_PRINCIPAL_BURST"),
         Effective(|config| burst(config.front.principal_rate)),
     ),
+    (
+        Some("quota_tenant_open_effects"),
+        Some("ACTONCE_QUOTA_TENANT_OPEN_EFFECTS"),
+        Effective(|config| quota(config.open_quota.default)),
+    ),
+    (Some("quotas.tenants"), None, Effective(tenants_quotas)),
     (Some("timing"), Some("ACTONCE_TIMING"), Effective(timing)),
     (Some("otlp_endpoint"), Some("ACTONCE_OTLP_ENDPOINT"), Effective(|config| config.telemetry.otlp_endpoint.clone())),
     (
@@ -283,6 +289,17 @@ fn rate(rate: Option<Rate>) -> Option<String> {
 
 fn burst(rate: Option<Rate>) -> Option<String> {
     rate.map(|rate| rate.burst.to_string())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "one form for all settings")]
+fn quota(most: Option<std::num::NonZeroU32>) -> Option<String> {
+    Some(most.map_or(0, std::num::NonZeroU32::get).to_string())
+}
+
+fn tenants_quotas(config: &Config) -> Option<String> {
+    let named = config.open_quota.tenants.iter();
+    let shown = named.map(|(tenant, most)| format!("{}={}", tenant.as_str(), quota(*most).unwrap_or_default()));
+    some(&shown.collect::<Vec<_>>().join(","))
 }
 
 fn database(config: &Config) -> Option<String> {

@@ -15,6 +15,7 @@ pub mod ids;
 pub mod journal;
 pub mod object;
 pub mod profile;
+pub mod quota;
 pub mod receipt;
 pub mod record;
 pub mod recovery;

@@ -64,7 +64,17 @@ impl Engine {
         if let Some(refusal) = self.check_profile(tenant, principal, propose).await? {
             return Ok(Fresh::Refused(refusal.into()));
         }
+        // The last of all: what is refused otherwise takes no place, and what is there already is found all the same.
+        let admitted = match self.quotas.admit(self.store.as_ref(), tenant).await {
+            Ok(admitted) => admitted,
+            Err(error) => return Ok(Fresh::Refused(error)),
+        };
         let made = self.carry_out_new(key, decision, context, propose.sent.as_deref()).await?;
+        if let (Some(admitted), Some(made)) = (admitted, &made)
+            && !made.record.life.state.is_terminal()
+        {
+            admitted.made();
+        }
         Ok(made.map_or(Fresh::Lost, |made| Fresh::Made(Box::new(made))))
     }
 

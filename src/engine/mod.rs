@@ -9,6 +9,7 @@ mod elapsed;
 pub mod encode;
 pub mod fresh;
 pub mod grants;
+pub mod quotas;
 pub mod sessions;
 pub mod tools;
 pub mod waiters;
@@ -53,6 +54,12 @@ pub enum EngineError {
         refusal: Refusal,
         /// The effect as it is, where there is one.
         record: Option<Arc<Record>>,
+    },
+    /// The tenant has as many effects open as it may; nothing but a new one is refused for that.
+    #[error("over the quota of open effects")]
+    OverQuota {
+        /// The bound.
+        most: u32,
     },
     /// The tool is not registered, and the tenant may not use others.
     #[error("the tool is not registered")]
@@ -146,6 +153,7 @@ pub struct Engine {
     bells: bells::Bells,
     ad_hoc: AdHocTools,
     sessions: Sessions,
+    quotas: quotas::Quotas,
     seals: OnceLock<Arc<dyn Seals>>,
     /// The fence before the first one of a new effect.
     fence_base: u32,
@@ -200,6 +208,7 @@ impl Engine {
             wakes: Arc::new(Wakes::new(store.backend() == Backend::Postgres)),
             bells: bells::Bells::default(),
             sessions: Sessions::new(Arc::clone(&store)),
+            quotas: quotas::Quotas::off(),
             seals: OnceLock::new(),
             fence_base: fence_base(epoch),
             store,
@@ -236,6 +245,12 @@ impl Engine {
     /// tool that retains them.
     pub fn seal_with(&self, seals: Arc<dyn Seals>) {
         self.seals.get_or_init(|| seals);
+    }
+
+    /// How much each tenant may have open.
+    #[must_use]
+    pub const fn quotas(&self) -> &quotas::Quotas {
+        &self.quotas
     }
 
     /// Those who wait.
@@ -513,6 +528,9 @@ impl Engine {
         }
         if record.life.state != known.life.state {
             meters::entered(record.life.state);
+            if record.life.state.is_terminal() {
+                self.quotas.settled(&record.key.tenant);
+            }
         }
         let record = Arc::new(record);
         self.remember(&record);

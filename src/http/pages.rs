@@ -18,7 +18,7 @@ pages! {
     "method-not-allowed", "request-timeout", "state-conflict", "stale-fence", "lease-lost", "stale-request",
     "approval-stale", "profile-mismatch", "suspected-duplicate", "stale-revision", "precondition-required",
     "aliases-unavailable", "cursor-gone",
-    "too-large", "unsupported-media-type", "operation-reused", "receipt-rejected", "rate-limited", "capacity",
+    "too-large", "unsupported-media-type", "operation-reused", "receipt-rejected", "rate-limited", "quota-exceeded", "capacity",
     "store-unavailable", "internal-error",
 }
 

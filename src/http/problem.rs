@@ -57,6 +57,8 @@ pub enum ProblemType {
     ReceiptRejected,
     /// Too many requests.
     RateLimited,
+    /// More open effects than the tenant may have.
+    QuotaExceeded,
     /// A bound of this process is full.
     Capacity,
     /// The database can't answer.
@@ -67,7 +69,7 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// All types.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::InvalidRequest,
         Self::OperationIdRequired,
         Self::Unauthenticated,
@@ -91,6 +93,7 @@ impl ProblemType {
         Self::OperationReused,
         Self::ReceiptRejected,
         Self::RateLimited,
+        Self::QuotaExceeded,
         Self::Capacity,
         Self::StoreUnavailable,
         Self::InternalError,
@@ -122,6 +125,7 @@ impl ProblemType {
             Self::OperationReused => ("operation-reused", 422, "This operation id stands for another operation"),
             Self::ReceiptRejected => ("receipt-rejected", 422, "The evidence does not bind to this effect"),
             Self::RateLimited => ("rate-limited", 429, "Too many requests"),
+            Self::QuotaExceeded => ("quota-exceeded", 429, "Too many open effects"),
             Self::Capacity => ("capacity", 503, "The service is at capacity"),
             Self::StoreUnavailable => ("store-unavailable", 503, "The store is unavailable"),
             Self::InternalError => ("internal-error", 500, "Something went wrong in the service"),

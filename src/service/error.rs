@@ -77,6 +77,12 @@ pub enum ServiceError {
         /// The bound.
         limit_bytes: usize,
     },
+    /// The tenant has as many effects open as it may.
+    #[error("over the quota of open effects")]
+    OverQuota {
+        /// The bound.
+        most: u32,
+    },
     /// A queue or a bound is full.
     #[error("capacity: {0}")]
     Capacity(&'static str),
@@ -114,6 +120,7 @@ impl From<EngineError> for ServiceError {
             EngineError::Refused { refusal: Refusal::Invalid(faults), .. } => Self::Invalid(faults),
             EngineError::Refused { refusal: Refusal::NotFound, .. } => Self::NotFound,
             EngineError::Refused { refusal, record } => Self::Refused { refusal, record },
+            EngineError::OverQuota { most } => Self::OverQuota { most },
             EngineError::UnknownTool => Self::invalid("/tool", "is not a registered tool of this tenant"),
             EngineError::Lane(LaneError::Full) => Self::Capacity("too many changes wait for a commit"),
             EngineError::Lane(LaneError::Stopped) => Self::Capacity("the service is stopping"),

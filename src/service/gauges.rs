@@ -53,6 +53,11 @@ impl Service {
             metrics::gauge!("actonce_pool_limit", "pool" => pool.pool).set(f64::from(pool.limit));
         }
         let wait = Duration::from_secs(limits::METRICS_WAIT_SECONDS);
+        let store = self.engine().store();
+        // A write is tried where one has failed and none has succeeded since; otherwise nothing is asked.
+        let takes_writes = !store.refuses_writes()
+            || tokio::time::timeout(wait, store.takes_writes()).await.is_ok_and(|tried| tried.unwrap_or(false));
+        metrics::gauge!("actonce_store_takes_writes").set(f64::from(u8::from(takes_writes)));
         if tokio::time::timeout(wait, self.refresh_open_effects()).await.is_err() {
             unknown();
         }

@@ -11,9 +11,10 @@ use crate::domain::journal::{GENESIS, entry_hash};
 use crate::domain::record::Life;
 use crate::domain::retention::Tombstone;
 use crate::domain::time::Timestamp;
+use crate::store::audit::AuditPlace;
 use crate::store::retention::is_tombstone;
 use crate::store::rows::state_code;
-use crate::store::{AuditRow, JournalRow, Store, StoreError};
+use crate::store::{AuditRow, Corruption, JournalRow, Store, StoreError};
 use crate::telemetry::probe;
 
 impl Service {
@@ -80,6 +81,9 @@ pub struct Finding {
     /// The checkpoint that shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<u64>,
+    /// The column that can't be decoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<&'static str>,
     /// What it is.
     pub damage: Damage,
     /// In words.
@@ -148,6 +152,12 @@ impl Scope {
         self.has(key.tenant.as_str()) && self.effect.is_none_or(|only| only == key.effect)
     }
 
+    /// Whether it has what stands at a place.
+    fn has_place(&self, place: &AuditPlace) -> bool {
+        self.tenant.as_ref().is_none_or(|only| only.as_str().as_bytes() == place.tenant)
+            && self.effect.is_none_or(|only| only == place.effect)
+    }
+
     /// Before its first effect.
     fn start(&self) -> Option<EffectKey> {
         let tenant = self.tenant.clone()?;
@@ -158,7 +168,20 @@ impl Scope {
 impl Report {
     pub(super) fn add(&mut self, key: &EffectKey, revision: u32, damage: Damage, detail: &'static str) {
         let (tenant, effect) = (key.tenant.as_str().to_owned(), key.effect.to_string());
-        self.push(Finding { tenant, effect, revision, checkpoint: None, damage, detail });
+        self.push(Finding { tenant, effect, revision, checkpoint: None, column: None, damage, detail });
+    }
+
+    /// A row that can't be decoded at all: everything else is looked at all the same.
+    fn add_unreadable(&mut self, place: &AuditPlace, corruption: &Corruption) {
+        self.push(Finding {
+            tenant: String::from_utf8_lossy(&place.tenant).into_owned(),
+            effect: place.effect.to_string(),
+            revision: u32::try_from(place.revision).unwrap_or(u32::MAX),
+            checkpoint: None,
+            column: Some(corruption.column),
+            damage: Damage::Unreadable,
+            detail: "the entry can't be decoded",
+        });
     }
 
     pub(super) fn push(&mut self, finding: Finding) {
@@ -171,12 +194,38 @@ impl Report {
 
 /// The newest entry of the effect that is being walked.
 struct Head {
-    key: EffectKey,
+    place: AuditPlace,
+    /// `None` where the tenant has no name.
+    key: Option<EffectKey>,
     revision: u32,
-    hash: Vec<u8>,
+    /// `None` where the entry can't be decoded.
+    hash: Option<Vec<u8>>,
     is_open: bool,
     /// Whether the entry is what was hashed.
     holds: bool,
+}
+
+impl Head {
+    fn is_of(&self, place: &AuditPlace) -> bool {
+        self.place.tenant == place.tenant && self.place.effect == place.effect
+    }
+
+    fn of(row: &AuditRow, place: &AuditPlace, holds: bool) -> Self {
+        Self {
+            place: place.clone(),
+            key: Some(row.key.clone()),
+            revision: row.journal.revision,
+            hash: Some(row.journal.hash.clone()),
+            is_open: serde_json::from_str::<Life>(&row.life).is_ok_and(|life| life.is_open()),
+            holds,
+        }
+    }
+
+    /// Nothing is known of it but where it stands.
+    fn unreadable(place: &AuditPlace) -> Self {
+        let revision = u32::try_from(place.revision).unwrap_or(u32::MAX);
+        Self { place: place.clone(), key: None, revision, hash: None, is_open: false, holds: false }
+    }
 }
 
 /// Re-checks every journal from the database alone: hashes, links, gaps, the documents that the
@@ -205,30 +254,31 @@ pub async fn verify_scope(store: &dyn Store, scope: &Scope) -> Result<Report, St
 
 async fn verify_entries(store: &dyn Store, scope: &Scope, report: &mut Report) -> Result<(), StoreError> {
     let mut head: Option<Head> = None;
-    let mut after = scope.start().map(|key| (key, 0));
+    let mut after = scope.start().map(|key| AuditPlace::of(&key, 0));
     'pages: loop {
-        let rows = store.audit(after.take(), PAGE).await?;
-        let Some(last) = rows.last() else { break };
-        after = Some((last.key.clone(), last.journal.revision));
-        for row in &rows {
-            if !scope.has_effect(&row.key) {
+        let all = store.audit_each(after.as_ref(), PAGE).await?;
+        let Some(last) = all.last() else { break };
+        after = Some(last.place.clone());
+        for found in &all {
+            if !scope.has_place(&found.place) {
                 break 'pages;
             }
             report.entries = report.entries.saturating_add(1);
-            if head.as_ref().is_none_or(|head| head.key != row.key) {
+            if head.as_ref().is_none_or(|head| !head.is_of(&found.place)) {
                 if let Some(head) = head.take() {
                     check_end(store, &head, report).await?;
                 }
                 report.effects = report.effects.saturating_add(1);
             }
-            let holds = check_row(row, head.as_ref(), report);
-            let is_open = serde_json::from_str::<Life>(&row.life).is_ok_and(|life| life.is_open());
-            head = Some(Head {
-                key: row.key.clone(),
-                revision: row.journal.revision,
-                hash: row.journal.hash.clone(),
-                is_open,
-                holds,
+            head = Some(match &found.row {
+                Ok(row) => {
+                    let holds = check_row(row, head.as_ref(), report);
+                    Head::of(row, &found.place, holds)
+                }
+                Err(corruption) => {
+                    report.add_unreadable(&found.place, corruption);
+                    Head::unreadable(&found.place)
+                }
             });
         }
     }
@@ -264,16 +314,16 @@ fn check_row(row: &AuditRow, head: Option<&Head>, report: &mut Report) -> bool {
     if is_tombstone(revision, &row.journal.entry) {
         return check_tombstone(row, report);
     }
-    let (expected, prev): (u32, &[u8]) = match head {
-        Some(head) => (head.revision.saturating_add(1), &head.hash),
-        None => (1, &GENESIS),
+    let (expected, prev): (u32, Option<&[u8]>) = match head {
+        Some(head) => (head.revision.saturating_add(1), head.hash.as_deref()),
+        None => (1, Some(&GENESIS)),
     };
     if revision != expected {
         report.add(key, expected, Damage::Missing, "an entry is not there although a later one is");
     }
     let stored_prev: [u8; 32] = row.journal.prev_hash.as_slice().try_into().unwrap_or(GENESIS);
     let holds = entry_hash(key, revision, &stored_prev, &row.journal.entry).as_slice() == row.journal.hash;
-    if revision == expected && row.journal.prev_hash != prev {
+    if revision == expected && prev.is_some_and(|prev| row.journal.prev_hash != prev) {
         // Both entries are what somebody hashed: that is how two writers look that went on from one another's
         // lost entries, each on a copy of its own. Otherwise one of them was edited where it stands.
         let detail = if holds && head.is_some_and(|head| head.holds) {
@@ -328,12 +378,13 @@ impl Covered {
 
 /// Whether the newest entry agrees with the table of open effects: what is open is marked so.
 async fn check_end(store: &dyn Store, head: &Head, report: &mut Report) -> Result<(), StoreError> {
-    if head.is_open && open_mark(store, &head.key).await?.is_none() {
+    let Some(key) = head.key.as_ref().filter(|_| head.is_open) else { return Ok(()) };
+    if open_mark(store, key).await?.is_none() {
         // A server may have gone on since the entry was read. The mark was looked for before the newest
         // revision is: where that is still the same, the mark was missing.
-        let newest = store.revisions(std::slice::from_ref(&head.key)).await?;
+        let newest = store.revisions(std::slice::from_ref(key)).await?;
         if newest.first() == Some(&head.revision) {
-            report.add(&head.key, head.revision, Damage::Truncated, "the effect is open and not marked so");
+            report.add(key, head.revision, Damage::Truncated, "the effect is open and not marked so");
         }
     }
     Ok(())
@@ -345,7 +396,11 @@ fn step_back(key: &EffectKey) -> EffectKey {
 
 async fn open_mark(store: &dyn Store, key: &EffectKey) -> Result<Option<u32>, StoreError> {
     // Marks are read strictly after a key: step back by one id.
-    let marks = store.open_marks(Some(step_back(key)), 1).await?;
+    let marks = match store.open_marks(Some(step_back(key)), 1).await {
+        // Another one's, or told where all marks are looked at.
+        Err(StoreError::Corrupt(_)) => return Ok(None),
+        found => found?,
+    };
     Ok(marks.into_iter().find(|mark| mark.key == *key).map(|mark| mark.revision))
 }
 
@@ -355,7 +410,21 @@ async fn check_open(store: &dyn Store, scope: &Scope, report: &mut Report) -> Re
     // Marks are read strictly after a key: one id back, the effect itself is among them.
     let mut after = scope.start().map(|key| step_back(&key));
     loop {
-        let mut marks = store.open_marks(after.take(), PAGE).await?;
+        let mut marks = match store.open_marks(after.take(), PAGE).await {
+            Err(StoreError::Corrupt(corruption)) => {
+                report.push(Finding {
+                    tenant: String::new(),
+                    effect: corruption.key,
+                    revision: 0,
+                    checkpoint: None,
+                    column: Some(corruption.column),
+                    damage: Damage::Unreadable,
+                    detail: "the mark of an open effect can't be decoded; the marks beside it were not compared",
+                });
+                return Ok(());
+            }
+            found => found?,
+        };
         let read = marks.len();
         let Some(last) = marks.last() else { return Ok(()) };
         after = Some(last.key.clone());

@@ -25,6 +25,7 @@ pub mod profiles;
 pub mod proof;
 pub mod queue;
 pub mod queue_item;
+mod quotas;
 pub mod reconciliation;
 mod reconciliation_history;
 pub mod recovery;

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::Service;
 use super::asking::Done;
 use crate::domain::ids::EffectKey;
+use crate::domain::time::Timestamp;
 use crate::engine::wakes::{HELLO_EVERY, Heard};
 use crate::store::StoreError;
 
@@ -29,6 +30,8 @@ const SWEEP_STUCK_PAUSE: Duration = Duration::from_secs(1);
 const WAITER_POLL: Duration = Duration::from_secs(2);
 /// How often the database's clock is asked.
 const CLOCK_REFRESH: Duration = Duration::from_secs(15);
+/// How far the database's time may be from what is known of it, a slow answer included.
+const CLOCK_JUMP: Duration = Duration::from_secs(2);
 
 impl Service {
     /// Lets pass what is due, until stopped.
@@ -59,6 +62,7 @@ impl Service {
         let store = self.engine().store();
         metrics::counter!("actonce_sweeps_total").increment(1);
         let (mut next, mut now) = store.next_due().await?;
+        self.follow_clock(now).await?;
         // Mostly nothing is due, and that was all to be asked.
         if next.is_some_and(|next| next <= now) {
             self.pass_due(stuck).await?;
@@ -73,6 +77,18 @@ impl Service {
         let at = next.map_or(planned, |next| next.min(planned));
         self.engine().wakes().sweep_planned(at);
         Ok(at.duration_since(now).max(SWEEP_MIN))
+    }
+
+    /// Asks for the database's time again where it is not what it was thought to be: somebody has set its clock.
+    async fn follow_clock(&self, now: Timestamp) -> Result<(), StoreError> {
+        let clock = self.engine().clock();
+        let known = clock.now();
+        if known.duration_since(now).max(now.duration_since(known)) > CLOCK_JUMP {
+            let seconds = now.micros().saturating_sub(known.micros()) / 1_000_000;
+            tracing::warn!(seconds, "the database's clock has jumped: leases and deadlines are judged by its new time");
+            clock.refresh(self.engine().store().as_ref()).await?;
+        }
+        Ok(())
     }
 
     /// Settles what is due, page by page.

@@ -6,6 +6,7 @@
 
 pub mod aliases;
 pub mod approvals;
+pub mod audit;
 pub mod backup;
 pub mod bypass;
 pub mod changeset;
@@ -14,6 +15,7 @@ pub mod doubts;
 pub mod elapsed;
 pub mod error;
 pub mod feed;
+pub mod health;
 pub mod inspect;
 pub mod migrate;
 pub mod open;
@@ -21,6 +23,7 @@ pub mod operators;
 pub mod pools;
 pub mod postgres;
 pub mod profiles;
+pub mod quotas;
 pub mod receipts;
 pub mod recovery;
 pub mod restore;
@@ -204,6 +207,7 @@ pub enum ToolWritten {
 pub trait Store:
     aliases::AliasKeyStore
     + SecretStore
+    + audit::AuditStore
     + doubts::DoubtStore
     + OperatorStore
     + RecoveryStore
@@ -216,6 +220,8 @@ pub trait Store:
     + CheckpointStore
     + BypassStore
     + PoolStore
+    + health::WriteHealth
+    + quotas::QuotaStore
     + restore::RestoreStore
     + retention::RetentionStore
     + Send
@@ -273,8 +279,12 @@ pub trait Store:
     /// Journal rows of an effect after a revision.
     async fn journal(&self, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>>;
 
-    /// All journal rows in key order, strictly after (tenant, effect, revision), for verification.
-    async fn audit(&self, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>>;
+    /// All journal rows in key order, strictly after (tenant, effect, revision). Each has to be readable.
+    async fn audit(&self, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
+        let after = after.map(|(key, revision)| audit::AuditPlace::of(&key, revision));
+        let found = self.audit_each(after.as_ref(), limit).await?;
+        Ok(found.into_iter().map(|found| found.row).collect::<std::result::Result<_, _>>()?)
+    }
 
     /// All open rows in key order, strictly after a key, for verification.
     async fn open_marks(&self, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>>;

@@ -4,6 +4,7 @@
 mod architecture;
 mod backup;
 mod config;
+mod degraded;
 mod deploy;
 mod doctor;
 mod documents;

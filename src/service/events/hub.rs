@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, broadcast};
@@ -63,6 +63,8 @@ pub(super) struct Channel {
 pub struct Hub {
     pub(super) channels: Mutex<HashMap<Tenant, Arc<Channel>>>,
     listeners: AtomicUsize,
+    /// Most listeners, where it is not the usual bound.
+    most: OnceLock<usize>,
     pub(super) begun: Notify,
 }
 
@@ -114,6 +116,11 @@ impl Service {
         self.events.hub.listeners()
     }
 
+    /// Lets fewer listen in this process than it may have; the first bound said stays.
+    pub fn bound_event_listeners(&self, most: usize) {
+        self.events.hub.most.get_or_init(|| most.min(limits::EVENT_LISTENERS));
+    }
+
     /// Listens to a tenant's feed; the first one brings its reader with it.
     ///
     /// # Errors
@@ -121,7 +128,7 @@ impl Service {
     pub fn listen_to_events(self: &Arc<Self>, tenant: &Tenant) -> Result<Listener, ServiceError> {
         let hub = &self.events.hub;
         let mut channels = hub.lock();
-        if hub.listeners() >= limits::EVENT_LISTENERS {
+        if hub.listeners() >= hub.most.get().copied().unwrap_or(limits::EVENT_LISTENERS) {
             return Err(ServiceError::Capacity("too many listen to events here"));
         }
         let found = channels.get(tenant).cloned();

@@ -72,7 +72,7 @@ pub async fn checkpoints(store: &dyn Store, scope: &Scope, report: &mut Report) 
 
 fn told(report: &mut Report, (tenant, number): (&str, u64), damage: Damage, detail: &'static str) {
     let (tenant, checkpoint) = (tenant.to_owned(), Some(number));
-    report.push(Finding { tenant, effect: String::new(), revision: 0, checkpoint, damage, detail });
+    report.push(Finding { tenant, effect: String::new(), revision: 0, checkpoint, column: None, damage, detail });
 }
 
 /// The kept copies by tenant and number; a copy that is none is told.
@@ -237,6 +237,7 @@ fn check_pruned(chain: &mut Chain, report: &mut Report) {
             effect,
             revision: 1,
             checkpoint: Some(number),
+            column: None,
             damage: Damage::Rewritten,
             detail,
         });
@@ -255,5 +256,5 @@ fn tell(
         return;
     }
     let (tenant, effect) = (key.tenant.as_str().to_owned(), key.effect.to_string());
-    report.push(Finding { tenant, effect, revision, checkpoint: Some(number), damage, detail });
+    report.push(Finding { tenant, effect, revision, checkpoint: Some(number), column: None, damage, detail });
 }

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod approvals;
+mod audit;
 mod beside;
 mod bypass;
 mod checkpoints;
@@ -9,12 +10,14 @@ mod commit;
 mod doubts;
 mod elapsed;
 mod feed;
+mod health;
 pub(in crate::store) mod inspect;
 mod listen;
 mod operators;
 mod pools;
 mod profiles;
 mod query;
+mod quotas;
 mod receipts;
 pub mod receipts_sql;
 mod recovery;
@@ -34,9 +37,10 @@ use sqlx::{ConnectOptions as _, Connection as _, PgPool, Row as _};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+use super::health::Writes;
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError,
-    ToolRow, ToolWrite, ToolWritten, Unloadable, Walk, migrate,
+    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError, ToolRow,
+    ToolWrite, ToolWritten, Unloadable, Walk, migrate,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
@@ -60,6 +64,7 @@ pub struct PostgresStore {
     writer: PgPool,
     /// Reads and everything that is not hot.
     readers: PgPool,
+    writes: Writes,
 }
 
 impl PostgresStore {
@@ -125,7 +130,7 @@ impl PostgresStore {
             migrate::check_postgres(&readers).await?;
         }
         let writer = pool(u32::try_from(COMMITS_AT_ONCE).unwrap_or(1)).connect_with(options).await?;
-        Ok(Self { writer, readers })
+        Ok(Self { writer, readers, writes: Writes::default() })
     }
 
     /// The pool, for tests that look at the tables.
@@ -182,6 +187,13 @@ impl Store for PostgresStore {
         if !takes_writes {
             forget(&self.readers);
             forget(&self.writer);
+        } else if self.writes.have_failed() {
+            if !self.writes.may_try() {
+                return Ok(false);
+            }
+            let tried = self.try_write().await;
+            self.writes.note(&tried);
+            return tried.map(|()| true);
         }
         Ok(takes_writes)
     }
@@ -189,8 +201,11 @@ impl Store for PostgresStore {
     async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
         // One statement that commits itself: nothing tells its work and its flush apart.
         let began = Instant::now();
+        let under_way = self.writes.begin();
         let done = commit::commit(&self.writer, batch).await;
+        drop(under_way);
         probe::committed(began);
+        self.writes.note(&done);
         if done.as_ref().is_err_and(StoreError::is_read_only) {
             forget(&self.writer);
         }
@@ -239,10 +254,6 @@ impl Store for PostgresStore {
 
     async fn journal(&self, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
         query::journal(&self.readers, key, after, limit).await
-    }
-
-    async fn audit(&self, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
-        query::audit(&self.readers, after, limit).await
     }
 
     async fn open_marks(&self, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {

@@ -12,7 +12,7 @@ use crate::domain::record::Record;
 use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::store::rows::{EntryColumns, bad_entry, record_of, state_code, state_of};
-use crate::store::{AuditRow, Corruption, JournalRow, OpenMark, Position, Result, Unloadable, Walk};
+use crate::store::{Corruption, JournalRow, OpenMark, Position, Result, Unloadable, Walk};
 
 /// Keys as the two arrays that statements take.
 pub(super) fn columns(keys: &[EffectKey]) -> (Vec<&str>, Vec<Uuid>) {
@@ -134,7 +134,7 @@ pub(super) async fn open_states(pool: &PgPool) -> Result<Vec<(State, u64, Timest
         .collect()
 }
 
-fn journal_row(row: &PgRow, at: usize, effect: Uuid) -> Result<JournalRow> {
+pub(super) fn journal_row(row: &PgRow, at: usize, effect: Uuid) -> Result<JournalRow> {
     let revision: i64 = row.try_get(at)?;
     Ok(JournalRow {
         revision: u32::try_from(revision).map_err(|_| bad_entry("revision", effect))?,
@@ -153,29 +153,6 @@ pub(super) async fn journal(pool: &PgPool, key: &EffectKey, after: u32, limit: u
         .fetch_all(pool)
         .await?;
     rows.iter().map(|row| journal_row(row, 0, key.effect)).collect()
-}
-
-pub(super) async fn audit(pool: &PgPool, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
-    let (tenant, effect, revision) = match &after {
-        Some((key, revision)) => (key.tenant.as_str(), key.effect, i32::try_from(*revision).unwrap_or(i32::MAX)),
-        None => ("", Uuid::nil(), 0),
-    };
-    let rows =
-        sqlx::query(sql::AUDIT).bind(tenant).bind(effect).bind(revision).bind(i64::from(limit)).fetch_all(pool).await?;
-    rows.iter()
-        .map(|row| {
-            let key = key_of(row, "entries")?;
-            Ok(AuditRow {
-                journal: journal_row(row, 2, key.effect)?,
-                key,
-                state: row.try_get(6)?,
-                intent: row.try_get(7)?,
-                life: row.try_get(8)?,
-                receipt: row.try_get(9)?,
-                result: row.try_get(10)?,
-            })
-        })
-        .collect()
 }
 
 pub(super) async fn open_marks(pool: &PgPool, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {

@@ -12,9 +12,11 @@ pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
 pub mod feed;
+pub mod health;
 pub mod inspect;
 pub mod operators;
 pub mod profiles;
+pub mod quotas;
 pub mod recovery;
 pub mod restore;
 pub mod retention;
@@ -370,7 +372,9 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         checkpoints::ALL,
         bypass::ALL,
         feed::ALL,
+        health::ALL,
         subscriptions::ALL,
+        quotas::ALL,
         restore::ALL,
         retention::ALL,
         super::receipts_sql::ALL,

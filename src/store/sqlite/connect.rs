@@ -10,6 +10,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePoolOptions, Sq
 use super::clock::Clock;
 use super::writer::Writer;
 use super::{SqliteStore, sql};
+use crate::store::health::Writes;
 use crate::store::{Result, StoreError, migrate};
 
 /// How long a statement waits for another process.
@@ -55,7 +56,12 @@ impl SqliteStore {
         write_ahead(&mut connection, &path).await?;
         let latest_us: i64 = sqlx::query_scalar(sql::CLOCK).fetch_one(&mut connection).await?;
         let readers = readers().connect_with(options(&path).pragma("query_only", "ON")).await?;
-        Ok(Self { writer: Writer::new(writing, connection), readers, clock: Clock::start(latest_us) })
+        Ok(Self {
+            writer: Writer::new(writing, connection),
+            readers,
+            clock: Clock::start(latest_us),
+            writes: Writes::default(),
+        })
     }
 }
 

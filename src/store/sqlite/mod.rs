@@ -6,6 +6,7 @@
 
 mod aliases;
 mod approvals;
+mod audit;
 mod beside;
 mod bypass;
 mod checkpoints;
@@ -15,12 +16,14 @@ mod connect;
 mod doubts;
 mod elapsed;
 mod feed;
+mod health;
 pub(in crate::store) mod inspect;
 mod operators;
 mod plan;
 mod pools;
 mod profiles;
 mod query;
+mod quotas;
 mod receipts;
 pub mod receipts_sql;
 mod record;
@@ -40,9 +43,10 @@ use sqlx::sqlite::SqlitePool;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+use super::health::Writes;
 use super::{
-    AuditRow, Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, ToolRow,
-    ToolWrite, ToolWritten, Unloadable, Walk,
+    Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, ToolRow, ToolWrite,
+    ToolWritten, Unloadable, Walk,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
@@ -58,6 +62,7 @@ pub struct SqliteStore {
     /// A few, which the database itself keeps from writing.
     readers: SqlitePool,
     clock: Clock,
+    writes: Writes,
 }
 
 #[async_trait]
@@ -72,11 +77,23 @@ impl Store for SqliteStore {
 
     async fn takes_writes(&self) -> Result<bool> {
         // The writer is this process; what the disk says, the commits say.
-        self.now().await.map(|_| true)
+        if !self.writes.have_failed() {
+            return Ok(true);
+        }
+        if !self.writes.may_try() {
+            return Ok(false);
+        }
+        let tried = self.try_write().await;
+        self.writes.note(&tried);
+        tried.map(|()| true)
     }
 
     async fn commit(&self, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
-        commit::commit(self, batch).await
+        let under_way = self.writes.begin();
+        let done = commit::commit(self, batch).await;
+        drop(under_way);
+        self.writes.note(&done);
+        done
     }
 
     async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>> {
@@ -118,10 +135,6 @@ impl Store for SqliteStore {
 
     async fn journal(&self, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
         record::journal(&self.readers, key, after, limit).await
-    }
-
-    async fn audit(&self, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
-        record::audit(&self.readers, after, limit).await
     }
 
     async fn open_marks(&self, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {

@@ -11,7 +11,7 @@ use crate::domain::ids::{EffectKey, Tenant};
 use crate::domain::record::Record;
 use crate::domain::time::Timestamp;
 use crate::store::rows::{EntryColumns, bad_entry, record_of};
-use crate::store::{AuditRow, Corruption, JournalRow, Result, Unloadable};
+use crate::store::{Corruption, JournalRow, Result, Unloadable};
 
 /// One column of a row; what can't be read is a corruption of that table, column and key.
 pub(super) fn column<'r, T>(
@@ -133,33 +133,11 @@ pub(super) async fn journal(readers: &SqlitePool, key: &EffectKey, after: u32, l
     rows.iter().map(|row| Ok(journal_row(row, key)?)).collect()
 }
 
-fn journal_row(row: &SqliteRow, key: &EffectKey) -> std::result::Result<JournalRow, Corruption> {
+pub(super) fn journal_row(row: &SqliteRow, key: &EffectKey) -> std::result::Result<JournalRow, Corruption> {
     Ok(JournalRow {
         revision: revision_of(row, "entries", &key.effect)?,
         entry: column(row, "entries", "entry", &key.effect)?,
         prev_hash: column(row, "entries", "prev_hash", &key.effect)?,
         hash: column(row, "entries", "hash", &key.effect)?,
-    })
-}
-
-pub(super) async fn audit(readers: &SqlitePool, after: Option<(EffectKey, u32)>, limit: u32) -> Result<Vec<AuditRow>> {
-    let (tenant, effect, revision) = match &after {
-        Some((key, revision)) => (key.tenant.as_str(), key.effect.as_bytes().as_slice(), *revision),
-        None => ("", [].as_slice(), 0),
-    };
-    let rows = sqlx::query(sql::AUDIT).bind(tenant).bind(effect).bind(revision).bind(limit).fetch_all(readers).await?;
-    rows.iter().map(|row| Ok(audit_row(row)?)).collect()
-}
-
-fn audit_row(row: &SqliteRow) -> std::result::Result<AuditRow, Corruption> {
-    let key = key_of(row, "entries")?;
-    Ok(AuditRow {
-        journal: journal_row(row, &key)?,
-        state: column(row, "entries", "state", &key.effect)?,
-        intent: column(row, "entries", "intent", &key.effect)?,
-        life: column(row, "entries", "life", &key.effect)?,
-        receipt: column(row, "entries", "receipt", &key.effect)?,
-        result: column(row, "entries", "result", &key.effect)?,
-        key,
     })
 }

@@ -11,9 +11,11 @@ pub mod checkpoints;
 pub mod doubts;
 pub mod elapsed;
 pub mod feed;
+pub mod health;
 pub mod inspect;
 pub mod operators;
 pub mod profiles;
+pub mod quotas;
 pub mod recovery;
 pub mod restore;
 pub mod retention;
@@ -74,7 +76,9 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         checkpoints::ALL,
         bypass::ALL,
         feed::ALL,
+        health::ALL,
         subscriptions::ALL,
+        quotas::ALL,
         restore::ALL,
         retention::ALL,
         super::receipts_sql::ALL,
@@ -285,10 +289,10 @@ pub const JOURNAL: &str = "
 SELECT revision, entry, prev_hash, hash FROM entries
 WHERE tenant = ?1 AND effect = ?2 AND revision > ?3 ORDER BY revision LIMIT ?4";
 
-/// All journal rows after (?1, ?2, ?3), at most ?4.
+/// All journal rows after (?1, ?2, ?3), at most ?4. The tenant comes as bytes: what is stored as text may be none.
 pub const AUDIT: &str = "
 SELECT tenant, effect, revision, state, intent, life, entry, receipt, result, prev_hash, hash
-FROM entries WHERE (tenant, effect, revision) > (?1, ?2, ?3)
+FROM entries WHERE (tenant, effect, revision) > (CAST(?1 AS TEXT), ?2, ?3)
 ORDER BY tenant, effect, revision LIMIT ?4";
 
 /// All open rows after (?1, ?2), at most ?3.

@@ -1,6 +1,7 @@
 //! Tests of the SQLite backend, on real files.
 
 mod commits;
+mod full;
 mod opening;
 mod reads;
 mod statements;

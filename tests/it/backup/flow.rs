@@ -18,7 +18,7 @@ both_stores!(a_backup_under_load_restores_what_was_acknowledged_and_nobody_acts_
 const EPOCH: u64 = 1 << 20;
 
 /// Claims, acts, and reports.
-async fn act(api: &Api, downstream: &Downstream, operation: &str) -> Answer {
+pub(super) async fn act(api: &Api, downstream: &Downstream, operation: &str) -> Answer {
     let granted = api.intent(&bodies::claiming(operation, TOOL)).await.expect(201).directive("dispatch");
     downstream.act(operation).await.unwrap();
     api.outcome(operation, &bodies::succeeded(&granted)).await.expect(200).state("completed");
@@ -37,13 +37,13 @@ async fn load(api: Api, downstream: Arc<Downstream>, stop: Arc<AtomicBool>, work
 }
 
 /// What stands open when the backup is made.
-struct Before {
-    settled: Answer,
+pub(super) struct Before {
+    pub(super) settled: Answer,
     held: Answer,
     retried: Answer,
 }
 
-async fn prepare(server: &Server, api: &Api, downstream: &Downstream) -> Before {
+pub(super) async fn prepare(server: &Server, api: &Api, downstream: &Downstream) -> Before {
     external(api).await;
     api.put_tool("guarded", &json!({ "effect": "external", "authorization": { "mode": "approval" } }))
         .await
@@ -118,7 +118,7 @@ async fn a_backup_under_load_restores_what_was_acknowledged_and_nobody_acts_twic
 }
 
 /// Workers from before hold no lease and decide nothing; what they say is kept.
-async fn fenced_off(api: &Api, before: &Before) {
+pub(super) async fn fenced_off(api: &Api, before: &Before) {
     api.heartbeat("held", &bodies::heartbeat(&before.held)).await.problem(409, "lease-lost");
     let late = api.outcome("held", &bodies::succeeded(&before.held)).await.problem(409, "stale-fence");
     assert_eq!((late.at("/evidence_recorded"), late.at("/newest_fence")), (&json!(true), &json!(EPOCH)));
@@ -127,7 +127,7 @@ async fn fenced_off(api: &Api, before: &Before) {
 }
 
 /// What may have been done in the time that is lost is in doubt, and what is not known at all is held.
-async fn nobody_is_told_to_act(api: &Api, downstream: &Downstream, lost: &Answer) {
+pub(super) async fn nobody_is_told_to_act(api: &Api, downstream: &Downstream, lost: &Answer) {
     for operation in ["prepared", "approved", "waiting"] {
         api.dispatch(operation, &bodies::claim()).await.expect(200).directive("reconcile").state("outcome_unknown");
     }
@@ -143,7 +143,7 @@ async fn nobody_is_told_to_act(api: &Api, downstream: &Downstream, lost: &Answer
 }
 
 /// A person looks at the downstream's own list, decides, and resumes the tool.
-async fn goes_on(api: &Api, downstream: &Downstream) {
+pub(super) async fn goes_on(api: &Api, downstream: &Downstream) {
     let held = api.get("held").await.revision();
     api.resolve("held", held, &bodies::resolution("1", "completed")).await.expect(200).state("completed");
     let retried = api.get("retried").await.revision();

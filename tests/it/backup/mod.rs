@@ -3,6 +3,7 @@
 
 mod commands;
 mod flow;
+mod pitr;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -67,11 +68,11 @@ pub(crate) fn restore_epoch(options: &Options, epoch_id: &str) -> (i32, Value, S
     (output.status.code().unwrap(), report, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-fn succeed(output: &Output) {
+pub(crate) fn succeed(output: &Output) {
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
-fn binary(name: &str) -> PathBuf {
+pub(crate) fn binary(name: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/postgres");
     let output = Command::new(script).arg("bin").output().unwrap();
     Path::new(String::from_utf8(output.stdout).unwrap().trim()).join(name)

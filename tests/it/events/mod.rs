@@ -1,5 +1,6 @@
 //! The feed of events and its subscribers (protocol §10).
 
+mod bounds;
 mod cost;
 mod feed;
 mod messages;

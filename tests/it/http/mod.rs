@@ -26,6 +26,7 @@ mod outcomes;
 mod profiles;
 mod queue;
 mod queue_ends;
+mod quotas;
 mod rates;
 mod reads;
 mod receipts;

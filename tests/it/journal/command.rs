@@ -11,7 +11,7 @@ use crate::support::{StoreUnderTest, blocking, both_stores};
 
 both_stores!(the_exit_code_says_whether_all_holds);
 
-async fn run(url: String) -> (i32, Output) {
+pub(super) async fn run(url: String) -> (i32, Output) {
     let output =
         blocking(move || program().args(["journal", "verify"]).env("DATABASE_URL", url).output().unwrap()).await;
     (output.status.code().unwrap(), output)

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod command;
 mod damage;
+mod undecodable;
 mod writers;
 
 use actonce::domain::canonical::Sha256Digest;

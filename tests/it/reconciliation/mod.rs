@@ -23,7 +23,7 @@ use crate::support::{Options, Server, StoreUnderTest, bodies};
 const TOOL: &str = "payments.refund";
 
 /// Options of a server that may speak to adapters on this machine.
-fn open() -> Options {
+pub(crate) fn open() -> Options {
     OPEN.iter().fold(Options::default(), |options, (name, value)| options.env(name, value))
 }
 

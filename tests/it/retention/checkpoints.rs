@@ -19,6 +19,7 @@ both_stores!(
     nothing_is_pruned_before_a_checkpoint_has_it,
     a_tombstone_that_was_made_up_is_found,
     checkpoints_go_on_after_a_pruning,
+    a_look_at_everything_takes_tombstones_for_what_they_are,
 );
 
 fn signer() -> Signer {
@@ -130,4 +131,34 @@ async fn checkpoints_go_on_after_a_pruning(store: StoreUnderTest) {
     // What a checkpoint names and is cut off is still noticed.
     bed.execute(&format!("DELETE FROM entries WHERE revision = 3 AND {}", bed.of(&after.key))).await;
     assert!(damages(&bed).await.contains(&(after.key.effect.to_string(), Truncated)));
+}
+
+/// After a restore into another server everything is written down once more, tombstones included.
+async fn a_look_at_everything_takes_tombstones_for_what_they_are(store: StoreUnderTest) {
+    let bed = Bed::with_clock(store).await;
+    let records = covered(&bed).await;
+    prune(&bed, &["--older-than", "30d"]).await;
+    // As it is when the mark's place is not there any more: SQLite finds another row at it, Postgres begins anew.
+    let nobody = bed.id(uuid::Uuid::nil());
+    let anew = if bed.is_sqlite() { "" } else { ", moved = -9223372036854775808, low = NULL, again_to = NULL" };
+    bed.execute(&format!("UPDATE checkpoint_mark SET tenant = '', effect = {nobody}, revision = 0{anew}")).await;
+    let before = bed.count("SELECT count(*) FROM checkpoints").await;
+    checkpoint(&bed).await;
+    assert!(bed.count("SELECT count(*) FROM checkpoints").await > before, "everything is looked at");
+    let all = report(&bed).await;
+    assert_eq!((all.damaged, all.pruned), (0, 3 + last_goes(&bed)), "{:?}", all.findings);
+    // And it is still told when one of them goes, or is made up.
+    bed.execute(&format!("DELETE FROM entries WHERE {}", bed.of(&records[1].key))).await;
+    let (one, two) = (records[0].key.effect.to_string(), records[1].key.effect.to_string());
+    assert_eq!(damages(&bed).await, [(two.clone(), Removed)]);
+    bed.execute(&format!(
+        "UPDATE entries SET life = replace(life, 'completed', 'failed') WHERE {}",
+        bed.of(&records[0].key)
+    ))
+    .await;
+    let mut found = damages(&bed).await;
+    found.sort_by_key(|found| format!("{found:?}"));
+    let mut expected = vec![(one, Edited), (two, Removed)];
+    expected.sort_by_key(|found| format!("{found:?}"));
+    assert_eq!(found, expected);
 }

@@ -35,7 +35,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    fn crash(&self) {
+    pub(crate) fn crash(&self) {
         let status = Self::script().args(["stop", "--immediate", "--keep"]).arg(&self.dir).output().unwrap().status;
         assert!(status.success(), "{status}");
     }

@@ -120,6 +120,7 @@ async fn all_faults(store: &PostgresStore) -> Vec<String> {
         sql::bypass::ALL,
         sql::feed::ALL,
         sql::subscriptions::ALL,
+        sql::quotas::ALL,
         receipts_sql::ALL,
     ];
     for (name, statement) in all.into_iter().flatten() {

@@ -40,6 +40,8 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/retention.rs"),
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
         include_str!("../../../src/store/postgres/sql/feed.rs"),
+        include_str!("../../../src/store/postgres/sql/health.rs"),
+        include_str!("../../../src/store/postgres/sql/quotas.rs"),
         include_str!("../../../src/store/postgres/sql/subscriptions.rs"),
         include_str!("../../../src/store/postgres/sql/elapsed.rs"),
         include_str!("../../../src/store/postgres/sql/inspect.rs"),

@@ -27,6 +27,8 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/retention.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/feed.rs"),
+        include_str!("../sql/health.rs"),
+        include_str!("../sql/quotas.rs"),
         include_str!("../sql/subscriptions.rs"),
         include_str!("../sql/elapsed.rs"),
         include_str!("../sql/inspect.rs"),

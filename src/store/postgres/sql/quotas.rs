@@ -1,0 +1,9 @@
+//! Counting what a tenant has open.
+
+/// Effects of a tenant that are not settled, counted up to a bound: no more rows than that are looked at. Settled ones
+/// that are contradicted stand in the same table, under the states from 8 on.
+pub(in crate::store::postgres) const OPEN_UP_TO: &str = "\
+SELECT count(*) FROM (SELECT FROM open_effects WHERE tenant = $1 AND state < 8 LIMIT $2) AS counted";
+
+/// All statements by name, for the tests that prepare each and read its plan.
+pub const ALL: &[(&str, &str)] = &[("OPEN_UP_TO", OPEN_UP_TO)];
