@@ -296,14 +296,14 @@ async fn service(
     let Surroundings { principal, tasks, stopping, telemetry } = surroundings;
     let keyring = keyring(config);
     register_keys(engine.store().as_ref(), config, keyring.as_ref()).await?;
-    let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
+    let sealer = Arc::new(Sealer::of_ring(*config.data_key.expose(), other_data_keys(config)));
     let secrets = Arc::new(tool_secrets(config, &engine, &sealer));
     let outbound = Outbound::new(config.adapters.clone())?.observed_by(Arc::clone(telemetry));
     let webhooks = OutboundWebhooks::new(outbound.clone(), Arc::<Engine>::clone(&engine));
     let adapters = OutboundAdapters::new(outbound, Arc::<ToolSecrets>::clone(&secrets), Arc::<Engine>::clone(&engine));
     let service = Service::new(Parts {
         engine,
-        data_key: DataKey::new(*config.data_key.expose()),
+        data_key: DataKey::of_ring(*config.data_key.expose(), other_data_keys(config)),
         keyring,
         adapters: Arc::new(adapters),
         secrets,
@@ -328,6 +328,11 @@ async fn register_keys(store: &dyn Store, config: &Config, keyring: Option<&Keyr
         KeysRegistered::Retired(id) => Err(AppError::AliasKeys { id, reason: "was retired, and never comes back" }),
         KeysRegistered::Another(id) => Err(AppError::AliasKeys { id, reason: "stands for another key" }),
     }
+}
+
+/// They open what was sealed under them, and make nothing.
+fn other_data_keys(config: &Config) -> impl Iterator<Item = [u8; 32]> + '_ {
+    config.other_data_keys.iter().map(|key| *key.expose())
 }
 
 fn keyring(config: &Config) -> Option<Keyring> {

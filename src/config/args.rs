@@ -8,7 +8,7 @@ use super::secret::Secret;
 const WITHOUT_FLAGS: &str = "\
 Secrets that have no flag, because everyone on a machine can read command lines:
   ACTONCE_JWT_HS256_SECRET  Shared secret of tokens (HS256), at least 32 bytes
-  ACTONCE_DATA_KEY          The data key: 32 bytes in hex or base64
+  ACTONCE_DATA_KEY          The data key: 32 bytes in hex or base64; up to 4 by comma, the active one first
   ACTONCE_EVIDENCE_KEY      What signs checkpoints and evidence: 32 bytes in hex or base64
   ACTONCE_ALIAS_KEYS        The alias keyring: id:key by comma, the active one first, at most 4
 
@@ -56,7 +56,8 @@ pub struct ServeArgs {
     /// What is logged, such as warn or info,actonce=debug [default: info]
     #[arg(long, env = "ACTONCE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// File with the data key: 32 bytes in hex or base64. `ACTONCE_DATA_KEY` holds the key itself
+    /// File with the data key: 32 bytes in hex or base64; up to 4 by line, the active one first. `ACTONCE_DATA_KEY`
+    /// holds the key itself
     #[arg(long, env = "ACTONCE_DATA_KEY_FILE", value_name = "FILE")]
     pub data_key_file: Option<String>,
     /// File with the key that signs checkpoints and evidence: 32 bytes in hex or base64. `ACTONCE_EVIDENCE_KEY` holds
@@ -207,7 +208,7 @@ pub struct TokenArgs {
 pub struct Environment {
     /// `ACTONCE_JWT_HS256_SECRET`: the shared secret of tokens.
     pub jwt_hs256_secret: Option<Secret<String>>,
-    /// `ACTONCE_DATA_KEY`: the data key.
+    /// `ACTONCE_DATA_KEY`: the data keys by comma, the active one first.
     pub data_key: Option<Secret<String>>,
     /// `ACTONCE_EVIDENCE_KEY`: what signs checkpoints and evidence.
     pub evidence_key: Option<Secret<String>>,

@@ -26,6 +26,7 @@ pub mod recovery;
 pub mod restore;
 pub mod retention;
 pub mod rows;
+pub mod seals;
 pub mod secrets;
 pub mod sqlite;
 pub mod subscriptions;
@@ -218,6 +219,7 @@ pub trait Store:
     + PoolStore
     + restore::RestoreStore
     + retention::RetentionStore
+    + seals::SealStore
     + Send
     + Sync
     + std::fmt::Debug

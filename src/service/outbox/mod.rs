@@ -2,7 +2,7 @@
 
 pub mod deliver;
 pub mod port;
-mod secrets;
+pub(super) mod secrets;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};

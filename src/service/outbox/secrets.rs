@@ -11,7 +11,7 @@ use crate::store::subscriptions::{SubscriptionKey, SubscriptionRow};
 use crate::support::random_bytes;
 
 /// What they are sealed for.
-const SEAL_DOMAIN: &str = "subscription secrets v1";
+pub(in crate::service) const SEAL_DOMAIN: &str = "subscription secrets v1";
 
 /// A secret as it is sealed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ pub mod profiles;
 pub mod recovery;
 pub mod restore;
 pub mod retention;
+pub mod seals;
 pub mod subscriptions;
 
 /// Every statement of this file by name.
@@ -77,6 +78,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         subscriptions::ALL,
         restore::ALL,
         retention::ALL,
+        seals::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())
