@@ -28,7 +28,7 @@ mod queue;
 mod queue_ends;
 mod rates;
 mod reads;
-mod receipts;
+pub(crate) mod receipts;
 mod replicas;
 mod resolutions;
 mod restart;

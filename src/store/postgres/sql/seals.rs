@@ -15,7 +15,7 @@ pub const ALL: &[(&str, &str)] = &[
 
 /// Rows after ($1, $2), at most $3; with their content where they begin with something else than $4.
 macro_rules! page {
-    ($table:literal, $owner:literal, $number:literal, $bytes:literal, $source:literal, $after:literal) => {
+    ($table:literal, $owner:literal, $number:literal, $bytes:literal, $source:literal, $key:literal, $after:literal) => {
         concat!(
             "SELECT tenant, ",
             $owner,
@@ -32,15 +32,15 @@ macro_rules! page {
             $source,
             "::uuid FROM ",
             $table,
-            " WHERE ",
+            " WHERE (",
+            $key,
+            ") > (",
             $after,
-            " AND ",
+            ") AND ",
             $bytes,
             " IS NOT NULL ",
-            "ORDER BY tenant, ",
-            $owner,
-            ", ",
-            $number,
+            "ORDER BY ",
+            $key,
             " LIMIT $3::bigint"
         )
     };
@@ -80,15 +80,15 @@ macro_rules! reseal {
 
 /// Secrets of tools after number $5 of tool $2.
 pub(in crate::store::postgres) const SEALED_TOOL_SECRETS: &str =
-    page!("tool_secrets", "tool", "number", "sealed", "NULL", "(tenant, tool, number) > ($1, $2, $5::bigint)");
+    page!("tool_secrets", "tool", "number", "sealed", "NULL", "tenant, tool, number", "$1, $2, $5::bigint");
 
 /// Retained arguments.
 pub(in crate::store::postgres) const SEALED_ARGUMENTS: &str =
-    page!("retained_arguments", "effect", "0", "sealed", "NULL", "(tenant, effect) > ($1, $2)");
+    page!("retained_arguments", "effect", "0", "sealed", "NULL", "tenant, effect", "$1, $2");
 
 /// Secrets of receipt sources.
 pub(in crate::store::postgres) const SEALED_SOURCES: &str =
-    page!("receipt_sources", "name", "0", "convert_to(secrets, 'UTF8')", "source_id", "(tenant, name) > ($1, $2)");
+    page!("receipt_sources", "name", "0", "convert_to(secrets, 'UTF8')", "source_id", "tenant, name", "$1, $2");
 
 /// Secrets of subscriptions.
 pub(in crate::store::postgres) const SEALED_SUBSCRIPTIONS: &str = page!(
@@ -97,7 +97,8 @@ pub(in crate::store::postgres) const SEALED_SUBSCRIPTIONS: &str = page!(
     "0",
     "convert_to(secrets, 'UTF8')",
     "NULL",
-    "(tenant, subscription_id) > ($1, $2)"
+    "tenant, subscription_id",
+    "$1, $2"
 );
 
 /// Secrets of tools by number $5.

@@ -15,7 +15,7 @@ pub const ALL: &[(&str, &str)] = &[
 
 /// Rows after (?1, ?2), at most ?3; with their content where they begin with something else than ?4.
 macro_rules! page {
-    ($table:literal, $owner:literal, $number:literal, $sealed:literal, $source:literal, $after:literal) => {
+    ($table:literal, $owner:literal, $number:literal, $sealed:literal, $source:literal, $key:literal, $after:literal) => {
         concat!(
             "SELECT tenant, ",
             $owner,
@@ -33,15 +33,15 @@ macro_rules! page {
             $source,
             " AS source FROM ",
             $table,
-            " WHERE ",
+            " WHERE (",
+            $key,
+            ") > (",
             $after,
-            " AND ",
+            ") AND ",
             $sealed,
             " IS NOT NULL ",
-            "ORDER BY tenant, ",
-            $owner,
-            ", ",
-            $number,
+            "ORDER BY ",
+            $key,
             " LIMIT ?3"
         )
     };
@@ -49,19 +49,19 @@ macro_rules! page {
 
 /// Secrets of tools after number ?5 of tool ?2.
 pub const SEALED_TOOL_SECRETS: &str =
-    page!("tool_secrets", "tool", "number", "sealed", "NULL", "(tenant, tool, number) > (?1, ?2, ?5)");
+    page!("tool_secrets", "tool", "number", "sealed", "NULL", "tenant, tool, number", "?1, ?2, ?5");
 
 /// Retained arguments.
 pub const SEALED_ARGUMENTS: &str =
-    page!("retained_arguments", "effect", "0", "sealed", "NULL", "(tenant, effect) > (?1, ?2)");
+    page!("retained_arguments", "effect", "0", "sealed", "NULL", "tenant, effect", "?1, ?2");
 
 /// Secrets of receipt sources.
 pub const SEALED_SOURCES: &str =
-    page!("receipt_sources", "name", "0", "secrets", "source_id", "(tenant, name) > (?1, ?2)");
+    page!("receipt_sources", "name", "0", "secrets", "source_id", "tenant, name", "?1, ?2");
 
 /// Secrets of subscriptions.
 pub const SEALED_SUBSCRIPTIONS: &str =
-    page!("subscriptions", "subscription_id", "0", "secrets", "NULL", "(tenant, subscription_id) > (?1, ?2)");
+    page!("subscriptions", "subscription_id", "0", "secrets", "NULL", "tenant, subscription_id", "?1, ?2");
 
 /// Puts ?4 in place of ?3 for secret ?5 of tool (?1, ?2).
 pub const RESEAL_TOOL_SECRET: &str = "
