@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -41,6 +42,7 @@ use crate::support::service_principal;
 use crate::telemetry::spans::SpanSink;
 use crate::telemetry::trace::Sampling;
 use crate::telemetry::{Telemetry, meters};
+use crate::tls::Tls;
 
 /// The embedded database's file in the data directory.
 pub const SQLITE_FILE: &str = "actonce.db";
@@ -64,6 +66,9 @@ pub enum AppError {
     /// The trace collector.
     #[error("{0}")]
     Otlp(#[from] crate::outbound::otlp::OtlpError),
+    /// Certificate and key.
+    #[error("{0}")]
+    Tls(#[from] crate::tls::TlsFault),
     /// The socket.
     #[error("can't listen on {address}: {source}")]
     Listen {
@@ -185,8 +190,11 @@ impl App {
             stopping: stopping.clone(),
             base_path: config.base_path.as_str().into(),
         });
-        let server = spawn_server(&tasks, listener, &state, connections(&config.front), &stopping);
-        let url = format!("http://{}{}", reachable(address), config.base_path);
+        let tls = start_tls(config, &tasks, &background)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let server =
+            spawn_server(&tasks, listener, &state, Connections { tls, ..connections(&config.front) }, &stopping);
+        let url = format!("{scheme}://{}{}", reachable(address), config.base_path);
         tracing::info!(url, "listening; looking at incomplete work before anything is taken");
         if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
             stopping.cancel();
@@ -446,12 +454,26 @@ fn spawn_server(
     tasks.spawn(http::server::serve(listener, router, connections, stopping.clone()))
 }
 
+/// TLS where it is configured, and the task that looks at its files.
+fn start_tls(
+    config: &Config,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<Option<TlsAcceptor>, AppError> {
+    let Some(files) = &config.tls else { return Ok(None) };
+    let tls = Tls::start(files.clone())?;
+    let acceptor = tls.acceptor();
+    tasks.spawn(tls.watch(background.clone()));
+    Ok(Some(acceptor))
+}
+
 /// How many connections, within what the system lets this process have open.
 fn connections(front: &config::Front) -> Connections {
     let bounds = Connections {
         most: front.max_connections,
         header_timeout: front.header_timeout,
         idle_timeout: front.idle_timeout,
+        tls: None,
     };
     bounds.within(open_files())
 }

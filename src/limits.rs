@@ -356,6 +356,12 @@ pub const HEAD_BYTES: usize = 64 * 1024;
 pub const HEADERS: usize = 100;
 /// Requests under way at once on one connection of HTTP/2.
 pub const STREAMS: u32 = 128;
+/// Largest file with a certificate and those above it, or with its key.
+pub const TLS_FILE_BYTES: usize = 256 * 1024;
+/// How often these files are looked at.
+pub const TLS_LOOK_SECONDS: u64 = 5;
+/// A certificate that ends sooner is told by `actonce doctor`.
+pub const TLS_SOON_DAYS: i64 = 14;
 /// The highest rate, and burst, that the configuration may name.
 pub const RATE_MAX_PER_SECOND: u64 = 1_000_000;
 /// Tenants, and principals, whose rates one process remembers.

@@ -107,6 +107,13 @@ pub struct ServeArgs {
     /// Share of the traces beginning here that is sent; a caller's own trace follows its flag [default: 100]
     #[arg(long, env = "ACTONCE_OTLP_SAMPLE_PERCENT", value_name = "PERCENT")]
     pub otlp_sample_percent: Option<String>,
+    /// File with the certificate of the service and those above it (PEM): it then speaks TLS alone; needs
+    /// --tls-key-file [default: none, plain HTTP]
+    #[arg(long, env = "ACTONCE_TLS_CERTIFICATE_FILE", value_name = "FILE")]
+    pub tls_certificate_file: Option<String>,
+    /// File with the private key of that certificate (PEM)
+    #[arg(long, env = "ACTONCE_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<String>,
     /// Bounds of clients and their connections.
     #[command(flatten)]
     pub front: FrontArgs,

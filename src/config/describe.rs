@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{AdHocTools, AdapterPolicy, Config, Front, LogFormat, Secret, TelemetrySettings, values};
 use crate::auth::{Algorithm, KeySetSettings, KeySetSource};
+use crate::tls::TlsFiles;
 
 /// The configuration without its secrets.
 #[derive(Debug, Serialize)]
@@ -29,6 +30,7 @@ pub struct Description {
     postgres_connections: u32,
     telemetry: TelemetrySettings,
     front: Front,
+    tls: Option<TlsFiles>,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +89,7 @@ impl Config {
             postgres_connections: self.postgres_connections,
             telemetry: self.telemetry.clone(),
             front: self.front,
+            tls: self.tls.clone(),
         }
     }
 

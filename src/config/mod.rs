@@ -15,6 +15,7 @@ mod show;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tls;
 pub mod token;
 mod values;
 
@@ -41,6 +42,7 @@ use self::file::{Problems, Section};
 use self::secrets::{DevKeys, Secrets};
 use crate::auth::{self, Grant, Key, MintError, Scopes};
 use crate::domain::ids::{Name, Tenant};
+use crate::tls::TlsFiles;
 
 /// Issuer and audience where none are configured.
 const NAME: &str = "actonce";
@@ -156,6 +158,8 @@ pub struct Config {
     pub telemetry: TelemetrySettings,
     /// Bounds of clients and their connections.
     pub front: Front,
+    /// Certificate and key; where `None`, plain HTTP is spoken.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Config {
@@ -230,6 +234,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
     let basics = Basics::read(args, &mut file, dev, problems);
     let tuning = Tuning::read(args, &mut file, problems);
     let front = front::read(&args.front, &mut file, problems);
+    let tls = tls::read(args, &mut file, problems);
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
     let telemetry = telemetry::telemetry(args, &mut file, problems);
     let named_secrets = named::named(args, &mut file, problems);
@@ -275,6 +280,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
         postgres_connections: tuning.postgres_connections,
         telemetry,
         front,
+        tls,
     })
 }
 
