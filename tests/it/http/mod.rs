@@ -34,6 +34,7 @@ mod resolutions;
 mod restart;
 mod results;
 mod retained;
+mod tls;
 mod tokens;
 mod tools;
 mod waits;
