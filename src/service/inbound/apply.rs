@@ -78,6 +78,17 @@ fn key_in(text: &str, marked: bool) -> Option<&str> {
     if marked { marked_key(text) } else { Some(text) }
 }
 
+/// Whether a delivery that names an effect names this one. One that names none does not.
+fn names(told: &Told, record: &Record) -> bool {
+    match &told.locator {
+        Locator::Nothing => false,
+        Locator::Operation(operation_id) => *operation_id == record.intent.operation_id,
+        Locator::Key { text, marked } => {
+            key_in(text, *marked).is_some_and(|key| alike(key.as_bytes(), record.intent.idempotency_key.as_bytes()))
+        }
+    }
+}
+
 impl Service {
     /// Finds the effect of a delivery, and holds the receipt against it.
     pub(super) async fn look_at_delivery(&self, came: &Authentic<'_>, told: &Told) -> Result<Look, ServiceError> {
@@ -97,13 +108,14 @@ impl Service {
         let mut found = None;
         for place in &places {
             match self.engine().read(place, &came.principal).await {
-                Ok(decided) if self.names(told, &decided.record) => found = Some(decided),
-                Ok(_) => continue,
+                Ok(decided) if names(told, &decided.record) => {
+                    found = Some(decided);
+                    break;
+                }
                 // What was pruned takes no more evidence: a person sees the delivery.
-                Err(EngineError::Refused { refusal: Refusal::NotFound | Refusal::Pruned(_), .. }) => continue,
+                Ok(_) | Err(EngineError::Refused { refusal: Refusal::NotFound | Refusal::Pruned(_), .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            break;
         }
         let Some(decided) = found else { return Ok(Look::Held("unmatched", named)) };
         Ok(bind(came, told, &decided, &self.known_to(came, &decided).await?))
@@ -121,17 +133,6 @@ impl Service {
         key_in(text, marked).map(|key| self.data_key.places_of_key(tenant, key)).unwrap_or_default()
     }
 
-    /// Whether a delivery that names an effect names this one. One that names none does not.
-    fn names(&self, told: &Told, record: &Record) -> bool {
-        match &told.locator {
-            Locator::Nothing => false,
-            Locator::Operation(operation_id) => *operation_id == record.intent.operation_id,
-            Locator::Key { text, marked } => {
-                key_in(text, *marked).is_some_and(|key| alike(key.as_bytes(), record.intent.idempotency_key.as_bytes()))
-            }
-        }
-    }
-
     /// Holds a delivery against an effect that a person names, and tells which revision the effect has to
     /// have. One that names another effect is none of this one's.
     pub(super) async fn look_at(
@@ -147,7 +148,7 @@ impl Service {
             Locator::Operation(_) => false,
             Locator::Key { text, marked } => self.places_in(&key.tenant, text, *marked).is_empty(),
         };
-        if !names_none && !self.names(told, &decided.record) {
+        if !names_none && !names(told, &decided.record) {
             return Ok((Look::Held("other_operation", None), wish.expected_revision));
         }
         let look = bind(came, told, &decided, &self.known_to(came, &decided).await?);

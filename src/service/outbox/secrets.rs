@@ -51,6 +51,13 @@ impl Service {
         kept.ok_or(ServiceError::Internal("the secrets of a subscription can't be opened with this data key"))
     }
 
+    /// The secrets of a row that is written again. A change of the data key may seal them anew between the read and the
+    /// write: whatever was read, what goes back is under the active key, where it can be opened at all.
+    pub(super) fn sealed_again(&self, row: &SubscriptionRow) -> String {
+        let again = self.kept_secrets(row).and_then(|kept| self.seal_kept(&row.key(), &kept));
+        again.unwrap_or_else(|_| row.secrets.clone())
+    }
+
     /// What messages are signed with now, the newest first.
     pub(super) fn subscription_secrets(&self, row: &SubscriptionRow) -> Result<Vec<SigningSecret>, ServiceError> {
         let now = self.engine().clock().now();

@@ -14,6 +14,7 @@ both_stores!(
     replicas_write_while_it_runs_and_nothing_is_lost,
     a_run_that_is_killed_is_gone_on_with,
     a_replica_that_still_seals_under_the_former_key_is_noticed,
+    what_is_written_again_is_under_the_active_key,
 );
 
 async fn replicas_write_while_it_runs_and_nothing_is_lost(store: StoreUnderTest) {
@@ -117,4 +118,20 @@ async fn a_replica_that_still_seals_under_the_former_key_is_noticed(store: Store
     let (_, report, _) = rotate(&server, &[2, 1], &["--dry-run"]).await;
     assert_eq!((&of_key(&report, &id(1))["rows"], &report["removable_keys"]), (&json!(1), &json!([])), "{report:#}");
     assert_ne!(report["complete"], Value::Bool(true));
+}
+
+/// A change that read a row before it was sealed anew, and writes it after, brings nothing back.
+async fn what_is_written_again_is_under_the_active_key(store: StoreUnderTest) {
+    let endpoint = FakeAdapter::always(Reply::status("204 No Content")).await;
+    let server = served(store, &[1]);
+    let one = sealed(&Api::of(&server, "t"), "one", &endpoint, &endpoint).await;
+    server.stop();
+    let server = with_ring(&server, &[2, 1]);
+    let api = Api::of(&server, "t");
+    let changed = json!({ "url": endpoint.url(), "tools": ["called-one"], "events": ["effect.completed"] });
+    api.call("PUT", &format!("/api/subscriptions/{}", one.subscription)).json(&changed).send().await.expect(200);
+    let source = json!({ "tools": ["called-one"], "secrets": null, "target": "/data/other" });
+    crate::http::receipts::put(&api, "vendor-one", &source).await;
+    let (_, report, _) = rotate(&server, &[2, 1], &["--dry-run"]).await;
+    assert_eq!((under(&report, &id(1)), under(&report, &id(2))), (vec![1, 1, 0, 0], vec![0, 0, 1, 1]), "{report:#}");
 }

@@ -1,5 +1,6 @@
 //! Certificates for tests, made on the spot.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,7 +65,6 @@ impl Issued {
         let (certificate, key) = (folder.join("tls.crt"), folder.join("tls.key"));
         std::fs::write(&certificate, &self.certificate).unwrap();
         std::fs::write(&key, &self.key).unwrap();
-        use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         (certificate, key)
     }
