@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,6 +44,7 @@ use crate::support::service_principal;
 use crate::telemetry::spans::SpanSink;
 use crate::telemetry::trace::Sampling;
 use crate::telemetry::{Telemetry, meters};
+use crate::tls::Tls;
 
 /// The embedded database's file in the data directory.
 pub const SQLITE_FILE: &str = "actonce.db";
@@ -66,6 +68,9 @@ pub enum AppError {
     /// The trace collector.
     #[error("{0}")]
     Otlp(#[from] crate::outbound::otlp::OtlpError),
+    /// Certificate and key.
+    #[error("{0}")]
+    Tls(#[from] crate::tls::TlsFault),
     /// The socket.
     #[error("can't listen on {address}: {source}")]
     Listen {
@@ -188,8 +193,11 @@ impl App {
             stopping: stopping.clone(),
             base_path: config.base_path.as_str().into(),
         });
-        let server = spawn_server(&tasks, listener, &state, connections(&config.front), &stopping);
-        let url = format!("http://{}{}", reachable(address), config.base_path);
+        let tls = start_tls(config, &tasks, &background)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let server =
+            spawn_server(&tasks, listener, &state, Connections { tls, ..connections(&config.front) }, &stopping);
+        let url = format!("{scheme}://{}{}", reachable(address), config.base_path);
         tracing::info!(url, "listening; looking at incomplete work before anything is taken");
         if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
             stopping.cancel();
@@ -299,14 +307,14 @@ async fn service(
     let Surroundings { principal, tasks, stopping, telemetry } = surroundings;
     let keyring = keyring(config);
     register_keys(engine.store().as_ref(), config, keyring.as_ref()).await?;
-    let sealer = Arc::new(Sealer::new(*config.data_key.expose()));
+    let sealer = Arc::new(Sealer::of_ring(*config.data_key.expose(), other_data_keys(config)));
     let secrets = Arc::new(tool_secrets(config, &engine, &sealer));
     let outbound = Outbound::new(config.adapters.clone())?.observed_by(Arc::clone(telemetry));
     let webhooks = OutboundWebhooks::new(outbound.clone(), Arc::<Engine>::clone(&engine));
     let adapters = OutboundAdapters::new(outbound, Arc::<ToolSecrets>::clone(&secrets), Arc::<Engine>::clone(&engine));
     let service = Service::new(Parts {
         engine,
-        data_key: DataKey::new(*config.data_key.expose()),
+        data_key: DataKey::of_ring(*config.data_key.expose(), other_data_keys(config)),
         keyring,
         adapters: Arc::new(adapters),
         secrets,
@@ -331,6 +339,11 @@ async fn register_keys(store: &dyn Store, config: &Config, keyring: Option<&Keyr
         KeysRegistered::Retired(id) => Err(AppError::AliasKeys { id, reason: "was retired, and never comes back" }),
         KeysRegistered::Another(id) => Err(AppError::AliasKeys { id, reason: "stands for another key" }),
     }
+}
+
+/// They open what was sealed under them, and make nothing.
+fn other_data_keys(config: &Config) -> impl Iterator<Item = [u8; 32]> + '_ {
+    config.other_data_keys.iter().map(|key| *key.expose())
 }
 
 fn keyring(config: &Config) -> Option<Keyring> {
@@ -432,12 +445,26 @@ fn spawn_server(
     tasks.spawn(http::server::serve(listener, router, connections, stopping.clone()))
 }
 
+/// TLS where it is configured, and the task that looks at its files.
+fn start_tls(
+    config: &Config,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<Option<TlsAcceptor>, AppError> {
+    let Some(files) = &config.tls else { return Ok(None) };
+    let tls = Tls::start(files.clone())?;
+    let acceptor = tls.acceptor();
+    tasks.spawn(tls.watch(background.clone()));
+    Ok(Some(acceptor))
+}
+
 /// How many connections, within what the system lets this process have open.
 fn connections(front: &config::Front) -> Connections {
     let bounds = Connections {
         most: front.max_connections,
         header_timeout: front.header_timeout,
         idle_timeout: front.idle_timeout,
+        tls: None,
     };
     bounds.within(open_files())
 }

@@ -17,3 +17,4 @@ pub mod service;
 pub mod store;
 pub mod support;
 pub mod telemetry;
+pub mod tls;

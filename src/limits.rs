@@ -115,6 +115,8 @@ pub const KEY_FILE_BYTES: usize = 64 * 1024;
 pub const CONFIG_FILE_BYTES: usize = 1024 * 1024;
 /// Most alias keys (protocol §6).
 pub const ALIAS_KEYS: usize = 4;
+/// Data keys at once: the active one, the next or former ones.
+pub const DATA_KEYS: usize = 4;
 /// How long one call of an adapter may take where the tool does not say.
 pub const ADAPTER_TIMEOUT_DEFAULT_SECONDS: u32 = 30;
 /// Longest call of an adapter.
@@ -354,6 +356,12 @@ pub const HEAD_BYTES: usize = 64 * 1024;
 pub const HEADERS: usize = 100;
 /// Requests under way at once on one connection of HTTP/2.
 pub const STREAMS: u32 = 128;
+/// Largest file with a certificate and those above it, or with its key.
+pub const TLS_FILE_BYTES: usize = 256 * 1024;
+/// How often these files are looked at.
+pub const TLS_LOOK_SECONDS: u64 = 5;
+/// A certificate that ends sooner is told by `actonce doctor`.
+pub const TLS_SOON_DAYS: i64 = 14;
 /// The highest rate, and burst, that the configuration may name.
 pub const RATE_MAX_PER_SECOND: u64 = 1_000_000;
 /// Tenants, and principals, whose rates one process remembers.
@@ -390,3 +398,14 @@ pub const PRUNE_BATCH_MAX: u32 = 500;
 pub const PRUNE_RUN: u64 = 100_000;
 /// Tenants that a run lists by name.
 pub const PRUNE_TENANTS_LISTED: usize = 1_000;
+
+/// Sealed rows that one transaction of a change of the data key has where nobody says.
+pub const ROTATE_BATCH: u32 = 50;
+/// Most of them: each may have the arguments of an intent.
+pub const ROTATE_BATCH_MAX: u32 = 200;
+/// Sealed rows, and open effects, that it looks at in one read where nothing is written.
+pub const ROTATE_PAGE: u32 = 256;
+/// How often it looks at everything: what changed under it, or came meanwhile, is found by the next look.
+pub const ROTATE_LOOKS: u32 = 4;
+/// Sealed rows of each table that `actonce doctor` looks at.
+pub const DOCTOR_SEALED: u32 = 10_000;

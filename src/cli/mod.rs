@@ -11,6 +11,7 @@ mod migrate;
 mod profile;
 mod prune;
 mod recovery;
+mod rotate;
 mod serve;
 
 use std::io::Write as _;
@@ -47,6 +48,8 @@ enum Command {
     RestoreEpoch(backup::RestoreArgs),
     /// Prune settled effects after their window: one row of each stays for ever.
     Prune(prune::PruneArgs),
+    /// Seal everything under the active data key, beside running services; says which keys are not needed any more.
+    RotateDataKey(rotate::RotateArgs),
     /// Print one token, signed with a local key.
     Token(Box<TokenArgs>),
     /// Print the OpenAPI document.
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Backup(args) => block_on(backup::backup(&args)),
         Command::RestoreEpoch(args) => block_on(backup::restore(&args)),
         Command::Prune(args) => block_on(prune::run(&args)),
+        Command::RotateDataKey(args) => block_on(rotate::run(&args)),
         Command::Token(args) => match token::run(&args, &Environment::from_process()) {
             Ok(token) => print(&token),
             Err(error) => fail(&error.to_string()),

@@ -9,7 +9,7 @@ use super::secret::Secret;
 const WITHOUT_FLAGS: &str = "\
 Secrets that have no flag, because everyone on a machine can read command lines:
   ACTONCE_JWT_HS256_SECRET  Shared secret of tokens (HS256), at least 32 bytes
-  ACTONCE_DATA_KEY          The data key: 32 bytes in hex or base64
+  ACTONCE_DATA_KEY          The data key: 32 bytes in hex or base64; up to 4 by comma, the active one first
   ACTONCE_EVIDENCE_KEY      What signs checkpoints and evidence: 32 bytes in hex or base64
   ACTONCE_ALIAS_KEYS        The alias keyring: id:key by comma, the active one first, at most 4
 
@@ -58,7 +58,8 @@ pub struct ServeArgs {
     /// What is logged, such as warn or info,actonce=debug [default: info]
     #[arg(long, env = "ACTONCE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// File with the data key: 32 bytes in hex or base64. `ACTONCE_DATA_KEY` holds the key itself
+    /// File with the data key: 32 bytes in hex or base64; up to 4 by line, the active one first. `ACTONCE_DATA_KEY`
+    /// holds the key itself
     #[arg(long, env = "ACTONCE_DATA_KEY_FILE", value_name = "FILE")]
     pub data_key_file: Option<String>,
     /// File with the key that signs checkpoints and evidence: 32 bytes in hex or base64. `ACTONCE_EVIDENCE_KEY` holds
@@ -108,6 +109,13 @@ pub struct ServeArgs {
     /// Share of the traces beginning here that is sent; a caller's own trace follows its flag [default: 100]
     #[arg(long, env = "ACTONCE_OTLP_SAMPLE_PERCENT", value_name = "PERCENT")]
     pub otlp_sample_percent: Option<String>,
+    /// File with the certificate of the service and those above it (PEM): it then speaks TLS alone; needs
+    /// --tls-key-file [default: none, plain HTTP]
+    #[arg(long, env = "ACTONCE_TLS_CERTIFICATE_FILE", value_name = "FILE")]
+    pub tls_certificate_file: Option<String>,
+    /// File with the private key of that certificate (PEM)
+    #[arg(long, env = "ACTONCE_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<String>,
     /// Bounds of clients and their connections.
     #[command(flatten)]
     pub front: FrontArgs,
@@ -212,7 +220,7 @@ pub struct TokenArgs {
 pub struct Environment {
     /// `ACTONCE_JWT_HS256_SECRET`: the shared secret of tokens.
     pub jwt_hs256_secret: Option<Secret<String>>,
-    /// `ACTONCE_DATA_KEY`: the data key.
+    /// `ACTONCE_DATA_KEY`: the data keys by comma, the active one first.
     pub data_key: Option<Secret<String>>,
     /// `ACTONCE_EVIDENCE_KEY`: what signs checkpoints and evidence.
     pub evidence_key: Option<Secret<String>>,

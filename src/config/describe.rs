@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{AdHocTools, AdapterPolicy, Config, Front, LogFormat, Secret, TelemetrySettings, values};
 use crate::auth::{Algorithm, KeySetSettings, KeySetSource};
 use crate::domain::quota::OpenQuota;
+use crate::tls::TlsFiles;
 
 /// The configuration without its secrets.
 #[derive(Debug, Serialize)]
@@ -31,6 +32,7 @@ pub struct Description {
     telemetry: TelemetrySettings,
     front: Front,
     open_quota: OpenQuota,
+    tls: Option<TlsFiles>,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,6 +92,7 @@ impl Config {
             telemetry: self.telemetry.clone(),
             front: self.front,
             open_quota: self.open_quota.clone(),
+            tls: self.tls.clone(),
         }
     }
 

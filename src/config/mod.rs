@@ -16,6 +16,7 @@ mod show;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tls;
 pub mod token;
 mod values;
 
@@ -34,7 +35,7 @@ pub use self::named::{NamedSecrets, SecretKey};
 pub use self::quotas::QuotaArgs;
 pub use self::retention::retention;
 pub use self::secret::{HIDDEN, Secret};
-pub use self::secrets::AliasKey;
+pub use self::secrets::{AliasKey, DataKeys, data_keys_of};
 pub use self::show::{Flags, Inspected, Origin, Setting, inspect, unknown_variables};
 pub use self::telemetry::TelemetrySettings;
 pub use self::values::Network;
@@ -44,6 +45,7 @@ use self::secrets::{DevKeys, Secrets};
 use crate::auth::{self, Grant, Key, MintError, Scopes};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::quota::OpenQuota;
+use crate::tls::TlsFiles;
 
 /// Issuer and audience where none are configured.
 const NAME: &str = "actonce";
@@ -133,6 +135,8 @@ pub struct Config {
     pub auth: auth::Settings,
     /// What downstream idempotency keys and cursors are derived from.
     pub data_key: Secret<[u8; 32]>,
+    /// The next or former data keys, which open what was sealed under them.
+    pub other_data_keys: Vec<Secret<[u8; 32]>>,
     /// What checkpoints and evidence are signed with; where `None`, nothing is signed.
     pub evidence_key: Option<Secret<[u8; 32]>>,
     /// How often checkpoints are made.
@@ -159,6 +163,8 @@ pub struct Config {
     pub front: Front,
     /// How many effects each tenant may have open.
     pub open_quota: OpenQuota,
+    /// Certificate and key; where `None`, plain HTTP is spoken.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Config {
@@ -234,18 +240,19 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
     let tuning = Tuning::read(args, &mut file, problems);
     let front = front::read(&args.front, &mut file, problems);
     let open_quota = quotas::read(&args.quotas, &mut file, problems);
+    let tls = tls::read(args, &mut file, problems);
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
     let telemetry = telemetry::telemetry(args, &mut file, problems);
     let named_secrets = named::named(args, &mut file, problems);
     // For `actonce prune`; a service checks it, and prunes nothing.
     retention::read(&mut file, problems);
-    let data_key = secrets::data_key(args, environment, &mut file, problems);
+    let data_keys = secrets::data_keys(args.data_key_file.as_ref(), environment, &mut file, problems);
     let alias_keys = secrets::aliases(environment, &mut file, problems);
     let evidence_key = secrets::evidence_key(args.evidence_key_file.as_ref(), environment, &mut file, problems);
     let section = file.section("auth", problems);
     let tokens = keys::tokens(&args.auth, environment, section, if dev { DEV_NAME } else { NAME }, problems);
     file.finish(problems);
-    let secrets = Secrets { tokens, data_key, alias_keys };
+    let secrets = Secrets { tokens, data_keys, alias_keys };
     // Without the file nobody knows what is missing.
     if file_is_read {
         secrets.check(dev, basics.listen, problems);
@@ -254,7 +261,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
         return None;
     }
     let dev_keys = if dev { dev_keys } else { DevKeys::None };
-    let (auth, data_key, alias_keys) = secrets.complete(dev_keys, &basics.data_dir, problems)?;
+    let (auth, data_keys, alias_keys) = secrets.complete(dev_keys, &basics.data_dir, problems)?;
     let evidence_key = secrets::dev_evidence_key(evidence_key, dev_keys, &basics.data_dir, problems);
     Some(Config {
         dev,
@@ -265,7 +272,8 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
         log_format: basics.log_format,
         log: basics.log,
         auth,
-        data_key,
+        data_key: data_keys.active,
+        other_data_keys: data_keys.others,
         evidence_key,
         checkpoint_every: tuning.checkpoint_every,
         alias_keys,
@@ -279,6 +287,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
         telemetry,
         front,
         open_quota,
+        tls,
     })
 }
 

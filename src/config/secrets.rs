@@ -4,16 +4,26 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::args::{Environment, ServeArgs};
+use super::args::Environment;
 use super::file::{self, Found, Given, Problems, Section, from_environment};
 use super::keys::Tokens;
 use super::secret::Secret;
-use super::{dev, values};
+use super::{ConfigError, dev, values};
 use crate::auth::{self, Algorithm, Key};
 use crate::limits;
 
 /// A 32-byte key given as text, or as a file with that text.
 fn one_key(text: Option<Given>, path: Option<Given>, problems: &mut Problems) -> Found<Secret<[u8; 32]>> {
+    given_or_filed(text, path, problems, |text| values::key(text).map_err(str::to_owned))
+}
+
+/// A secret given as text, or as a file with that text.
+fn given_or_filed<T>(
+    text: Option<Given>,
+    path: Option<Given>,
+    problems: &mut Problems,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Found<T> {
     match (text, path) {
         (Some(text), Some(path)) if text.in_file == path.in_file => {
             problems.push(format!("{} and {}: give one of them", text.from, path.from));
@@ -21,13 +31,13 @@ fn one_key(text: Option<Given>, path: Option<Given>, problems: &mut Problems) ->
         }
         (Some(text), path) if path.as_ref().is_none_or(|path| path.in_file) => {
             problems.outranks(path.as_ref());
-            Found::given(text.parse(problems, values::key))
+            Found::given(text.parse(problems, read))
         }
         (text, Some(path)) => {
             problems.outranks(text.as_ref());
             Found::given(path.parse(problems, |path| {
                 let content = file::read(Path::new(path), limits::KEY_FILE_BYTES)?;
-                values::key(&String::from_utf8_lossy(&content)).map_err(str::to_owned)
+                read(&String::from_utf8_lossy(&content))
             }))
         }
         (_, None) => Found::Absent,
@@ -91,16 +101,70 @@ fn alias_id(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The data key.
-pub(super) fn data_key(
-    args: &ServeArgs,
+/// The data keys.
+#[derive(Debug, Clone)]
+pub struct DataKeys {
+    /// The one that everything new is made with.
+    pub active: Secret<[u8; 32]>,
+    /// The next or former ones: they open what was sealed under them.
+    pub others: Vec<Secret<[u8; 32]>>,
+}
+
+impl DataKeys {
+    fn one(active: Secret<[u8; 32]>) -> Self {
+        Self { active, others: Vec::new() }
+    }
+
+    fn of(ring: &Secret<Vec<[u8; 32]>>) -> Option<Self> {
+        let (active, others) = ring.expose().split_first()?;
+        Some(Self { active: Secret::new(*active), others: others.iter().copied().map(Secret::new).collect() })
+    }
+}
+
+/// The data keys.
+pub(super) fn data_keys(
+    path: Option<&String>,
     environment: &Environment,
     file: &mut Section,
     problems: &mut Problems,
-) -> Found<Secret<[u8; 32]>> {
+) -> Found<DataKeys> {
     let text = file.pick_secret(environment.data_key.as_ref(), "ACTONCE_DATA_KEY", "data_key", problems);
-    let path = file.pick(args.data_key_file.as_ref(), "ACTONCE_DATA_KEY_FILE", "data_key_file", problems);
-    one_key(text, path, problems)
+    let path = file.pick(path, "ACTONCE_DATA_KEY_FILE", "data_key_file", problems);
+    match given_or_filed(text, path, problems, values::data_keys) {
+        Found::Good(ring) => Found::given(DataKeys::of(&ring)),
+        Found::Wrong => Found::Wrong,
+        Found::Absent => Found::Absent,
+    }
+}
+
+/// The same for a command, from a configuration file whose other settings are a service's, or as `--dev` made one in the
+/// data directory.
+///
+/// # Errors
+/// There is none, or it can't be read.
+pub fn data_keys_of(
+    config: Option<&String>,
+    path: Option<&String>,
+    environment: &Environment,
+    data_dir: &Path,
+) -> Result<DataKeys, ConfigError> {
+    let mut problems = Problems::default();
+    problems.extend(environment.unreadable.iter().map(|variable| format!("{variable}: must be UTF-8")));
+    let mut file = file::load(config, &mut problems);
+    let keys = match data_keys(path, environment, &mut file, &mut problems) {
+        Found::Absent if problems.is_empty() => match dev::existing(data_dir, dev::DATA_KEY) {
+            Ok(key) => key.map(DataKeys::one),
+            Err(fault) => {
+                problems.push(fault);
+                None
+            }
+        },
+        found => found.good(),
+    };
+    if keys.is_none() && problems.is_empty() {
+        problems.push("no data key: set ACTONCE_DATA_KEY or ACTONCE_DATA_KEY_FILE as the service has it".to_owned());
+    }
+    keys.filter(|_| problems.is_empty()).ok_or_else(|| ConfigError { problems: problems.into_sentences() })
 }
 
 /// The key that signs checkpoints and evidence.
@@ -152,7 +216,7 @@ impl DevKeys {
 /// All keys that the configuration gives.
 pub(super) struct Secrets {
     pub(super) tokens: Tokens,
-    pub(super) data_key: Found<Secret<[u8; 32]>>,
+    pub(super) data_keys: Found<DataKeys>,
     pub(super) alias_keys: Vec<AliasKey>,
 }
 
@@ -180,7 +244,7 @@ impl Secrets {
                     .to_owned(),
             );
         }
-        if self.data_key.is_absent() {
+        if self.data_keys.is_absent() {
             problems.push(
                 "no data key: set ACTONCE_DATA_KEY to 32 random bytes in hex or base64 (`openssl rand -hex 32`), or \
                  ACTONCE_DATA_KEY_FILE to a file with them, the same for all replicas; to try the service out, start \
@@ -196,7 +260,7 @@ impl Secrets {
         dev: DevKeys,
         data_dir: &Path,
         problems: &mut Problems,
-    ) -> Option<(auth::Settings, Secret<[u8; 32]>, Vec<AliasKey>)> {
+    ) -> Option<(auth::Settings, DataKeys, Vec<AliasKey>)> {
         let mut made = |name| dev.key(data_dir, name, problems);
         let is_dev = dev != DevKeys::None;
         if is_dev {
@@ -205,13 +269,13 @@ impl Secrets {
                 self.alias_keys = vec![AliasKey { id: DEV_ALIAS_ID.to_owned(), key: made(dev::ALIAS_KEY)? }];
             }
         }
-        let data_key = match self.data_key.good() {
-            Some(key) => key,
-            None if is_dev => made(dev::DATA_KEY)?,
+        let data_keys = match self.data_keys.good() {
+            Some(keys) => keys,
+            None if is_dev => DataKeys::one(made(dev::DATA_KEY)?),
             None => return None,
         };
         let Tokens { keys, key_set, claims, .. } = self.tokens;
-        Some((auth::Settings { keys, key_set, claims }, data_key, self.alias_keys))
+        Some((auth::Settings { keys, key_set, claims }, data_keys, self.alias_keys))
     }
 }
 

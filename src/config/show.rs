@@ -143,6 +143,8 @@ const ROWS: &[Row] = &[
         Some("ACTONCE_POSTGRES_CONNECTIONS"),
         Effective(|config| Some(config.postgres_connections.to_string())),
     ),
+    (Some("tls_certificate_file"), Some("ACTONCE_TLS_CERTIFICATE_FILE"), Text),
+    (Some("tls_key_file"), Some("ACTONCE_TLS_KEY_FILE"), Text),
     (
         Some("max_connections"),
         Some("ACTONCE_MAX_CONNECTIONS"),

@@ -11,6 +11,8 @@ use serde::{Serialize, Serializer};
 use super::LogFormat;
 use super::secret::Secret;
 use crate::auth::Algorithm;
+use crate::domain::data_key::{key_id, key_name};
+use crate::limits;
 
 pub(super) fn number(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
     let fault = || format!("must be a whole number from {} to {}", range.start(), range.end());
@@ -98,6 +100,33 @@ pub(super) fn key(text: &str) -> Result<Secret<[u8; 32]>, &'static str> {
     key.map(Secret::new).ok_or("must be 32 random bytes in hex or base64, as `openssl rand -hex 32` makes them")
 }
 
+/// A ring of data keys, by comma or line, the active one first.
+pub(super) fn data_keys(text: &str) -> Result<Secret<Vec<[u8; 32]>>, String> {
+    let parts: Vec<&str> =
+        text.split(|c: char| c == ',' || c.is_whitespace()).filter(|part| !part.is_empty()).collect();
+    if parts.len() > limits::DATA_KEYS {
+        return Err(format!("must have at most {} keys", limits::DATA_KEYS));
+    }
+    let mut keys: Vec<[u8; 32]> = Vec::new();
+    for part in if parts.is_empty() { vec![""] } else { parts } {
+        let new = *key(part)?.expose();
+        if keys.contains(&new) {
+            return Err("must not have a key twice".to_owned());
+        }
+        if let Some(place) = keys.iter().position(|known| key_id(known) == key_id(&new)) {
+            // One byte is not much: what was sealed under the one would look like sealed under the other.
+            let id = key_name(key_id(&new));
+            return Err(format!(
+                "has two keys of the id {id}, numbers {} and {}: make another",
+                place + 1,
+                keys.len() + 1
+            ));
+        }
+        keys.push(new);
+    }
+    Ok(Secret::new(keys))
+}
+
 /// A range of addresses, such as `10.1.0.0/16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
@@ -177,6 +206,21 @@ mod tests {
         for form in ["", "secret", &hex::encode([1; 31]), &hex::encode([1; 33]), &"x".repeat(32)] {
             assert!(key(form).is_err(), "{form}");
         }
+    }
+
+    #[test]
+    fn data_keys_are_a_ring_of_keys_that_can_be_told_apart() {
+        let text = |byte: u8| hex::encode([byte; 32]);
+        let read = |text: &str| data_keys(text).map(|keys| keys.expose().iter().map(|key| key[0]).collect::<Vec<_>>());
+        assert_eq!(read(&text(7)), Ok(vec![7]));
+        assert_eq!(read(&format!("{}\n{}\r\n", text(8), text(7))), Ok(vec![8, 7]));
+        assert_eq!(read(&format!("{}, {},", text(8), text(7))), Ok(vec![8, 7]));
+        assert!(read("").is_err() && read(",").is_err() && read(&format!("{},x", text(7))).is_err());
+        assert!(read(&format!("{0},{0}", text(7))).unwrap_err().contains("twice"));
+        assert!(read(&[1, 2, 3, 4, 5].map(text).join(",")).unwrap_err().contains("at most 4"));
+        let alike = (8..=255).find(|byte| key_id(&[*byte; 32]) == key_id(&[7; 32])).expect("some are alike");
+        let fault = read(&format!("{},{}", text(7), text(alike))).unwrap_err();
+        assert!(fault.contains("numbers 1 and 2") && !fault.contains(&text(7)), "{fault}");
     }
 
     #[test]

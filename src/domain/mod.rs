@@ -4,6 +4,7 @@ pub mod adapter;
 pub mod approval;
 pub mod canonical;
 pub mod command;
+pub mod data_key;
 pub mod decide;
 pub mod declarative;
 pub mod delivery;

@@ -5,6 +5,7 @@
 //! Between requests, and while nobody reads an answer, the idle timeout runs anew with every byte that goes out.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -22,9 +23,11 @@ use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,7 +39,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const BREATH: Duration = Duration::from_millis(200);
 
 /// Bounds of connections.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct Connections {
     /// Most of them.
     pub most: usize,
@@ -44,6 +47,16 @@ pub struct Connections {
     pub header_timeout: Duration,
     /// Longest silence between requests.
     pub idle_timeout: Duration,
+    /// TLS; where `None`, plain HTTP is spoken.
+    pub tls: Option<TlsAcceptor>,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Connections");
+        shown.field("most", &self.most).field("header_timeout", &self.header_timeout);
+        shown.field("idle_timeout", &self.idle_timeout).field("tls", &self.tls.is_some()).finish()
+    }
 }
 
 impl Connections {
@@ -101,8 +114,19 @@ pub async fn serve(
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY is refused");
         }
-        let (router, stopping, cut) = (router.clone(), stopping.clone(), cut.clone());
-        tasks.spawn(async move { connection(stream, router, bounds, place, (stopping, cut)).await });
+        let pace = Arc::new(Pace::new(&bounds));
+        let (router, stopping, cut, tls) = (router.clone(), stopping.clone(), cut.clone(), bounds.tls.clone());
+        tasks.spawn(async move {
+            let ends = (stopping, cut);
+            match tls {
+                None => connection(stream, router, pace, place, ends).await,
+                Some(tls) => {
+                    if let Some(stream) = shake_hands(&tls, stream, &pace, &ends).await {
+                        connection(stream, router, pace, place, ends).await;
+                    }
+                }
+            }
+        });
     }
     drop(listener);
     tasks.close();
@@ -136,20 +160,48 @@ impl Drop for Place {
     }
 }
 
-async fn connection(
+/// The TLS of a connection, within the time that the head of its first request has: hands and head share it. `None` where
+/// there is none, whatever was sent; it is closed then.
+async fn shake_hands(
+    tls: &TlsAcceptor,
     stream: TcpStream,
+    pace: &Pace,
+    (stopping, cut): &(CancellationToken, CancellationToken),
+) -> Option<TlsStream<TcpStream>> {
+    let shaking = tls.accept(stream).into_fallible();
+    let shaken = tokio::select! {
+        biased;
+        () = stopping.cancelled() => return None,
+        () = cut.cancelled() => return None,
+        shaken = tokio::time::timeout_at(pace.started + pace.header_timeout, shaking) => shaken,
+    };
+    let why = match shaken {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err((error, mut stream))) => {
+            // The alert is on its way: it ends with the end of the stream, for who spoke plain HTTP as well.
+            tracing::debug!(%error, "no TLS with a client");
+            drop(tokio::time::timeout(GOODBYE, stream.shutdown()).await);
+            "failed"
+        }
+        Err(_) => "timeout",
+    };
+    metrics::counter!("actonce_tls_handshakes_failed_total", "why" => why).increment(1);
+    None
+}
+
+async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
     router: Router,
-    bounds: Connections,
+    pace: Arc<Pace>,
     place: Place,
     (stopping, cut): (CancellationToken, CancellationToken),
 ) {
-    let pace = Arc::new(Pace::new(bounds));
     let io = TokioIo::new(PacedStream { stream, pace: Arc::clone(&pace), looked: false });
     let service = Paced { router, pace: Arc::clone(&pace), spare: place.spare };
     let builder = builder(place.spare);
     let mut serving = pin!(builder.serve_connection(io, service));
     let (mut stop, mut cut) = (pin!(stopping.cancelled()), pin!(cut.cancelled()));
-    let mut alarm = pin!(tokio::time::sleep_until(pace.started + bounds.header_timeout));
+    let mut alarm = pin!(tokio::time::sleep_until(pace.started + pace.header_timeout));
     let (mut stopped, mut leaving) = (false, None);
     poll_fn(|context| {
         if !stopped && stop.as_mut().poll(context).is_ready() {
@@ -195,7 +247,8 @@ fn builder(spare: bool) -> Builder<TokioExecutor> {
 /// it sees when it is woken.
 struct Pace {
     started: Instant,
-    bounds: Connections,
+    header_timeout: Duration,
+    idle_timeout: Duration,
     /// Requests under way.
     busy: AtomicUsize,
     /// The head of a request is arriving, or the first is awaited.
@@ -207,10 +260,11 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(bounds: Connections) -> Self {
+    fn new(bounds: &Connections) -> Self {
         Self {
             started: Instant::now(),
-            bounds,
+            header_timeout: bounds.header_timeout,
+            idle_timeout: bounds.idle_timeout,
             busy: AtomicUsize::new(0),
             head: AtomicBool::new(true),
             since: AtomicU64::new(0),
@@ -256,7 +310,7 @@ impl Pace {
 
     /// When the connection is to end; `None` while a request is under way.
     fn until(&self) -> Option<Instant> {
-        let bound = if self.is_in_head() { self.bounds.header_timeout } else { self.bounds.idle_timeout };
+        let bound = if self.is_in_head() { self.header_timeout } else { self.idle_timeout };
         let since = self.started + Duration::from_millis(self.since.load(Ordering::Relaxed));
         (!self.is_busy()).then_some(since + bound)
     }
@@ -301,14 +355,14 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Paced {
 }
 
 /// A connection's bytes.
-struct PacedStream {
-    stream: TcpStream,
+struct PacedStream<S> {
+    stream: S,
     pace: Arc<Pace>,
     /// The first bytes were seen: they tell HTTP/2 from HTTP/1.1.
     looked: bool,
 }
 
-impl AsyncRead for PacedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for PacedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = bytes.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, bytes))?;
@@ -324,7 +378,7 @@ impl AsyncRead for PacedStream {
     }
 }
 
-impl AsyncWrite for PacedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
         self.pace.went_out();

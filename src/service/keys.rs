@@ -9,6 +9,7 @@ use sha2::Sha256;
 
 use uuid::Uuid;
 
+use crate::domain::data_key::key_id;
 use crate::domain::ids::{EffectKey, Name, Tenant, prefix};
 
 /// How a downstream key begins.
@@ -18,9 +19,12 @@ const DOWNSTREAM_KEY_DIGITS: usize = 43;
 /// What stands before the key in a marker.
 const MARKER_PREFIX: &str = "actonce:";
 
-/// The key of this deployment: 32 secret bytes.
+/// The key of this deployment, 32 secret bytes, and others that know what was made under them.
 #[derive(Clone)]
-pub struct DataKey([u8; 32]);
+pub struct DataKey {
+    active: [u8; 32],
+    former: Vec<[u8; 32]>,
+}
 
 impl fmt::Debug for DataKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,17 +36,18 @@ impl DataKey {
     /// A key of these bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self { active: bytes, former: Vec::new() }
     }
 
-    fn tag(&self, domain: &str, parts: &[&str]) -> [u8; 32] {
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return [0; 32] };
-        mac.update(domain.as_bytes());
-        for part in parts {
-            mac.update(&prefix(part));
-            mac.update(part.as_bytes());
-        }
-        mac.finalize().into_bytes().into()
+    /// A ring of data keys, the active one first. The others make nothing; they know again what was made under them.
+    #[must_use]
+    pub fn of_ring(active: [u8; 32], others: impl IntoIterator<Item = [u8; 32]>) -> Self {
+        Self { active, former: others.into_iter().collect() }
+    }
+
+    /// The active one first.
+    fn all(&self) -> impl Iterator<Item = &[u8; 32]> {
+        std::iter::once(&self.active).chain(&self.former)
     }
 
     /// The key that a client sends downstream: derived from tenant and operation id, so that it is
@@ -50,41 +55,37 @@ impl DataKey {
     ///
     /// It holds 128 bits that nobody can guess, and behind a pad that takes the data key the effect's
     /// own id: who is told the key by a vendor finds the effect without an index (see
-    /// [`Self::effect_of_key`]).
+    /// [`Self::places_of_key`]).
     #[must_use]
     pub fn idempotency_key(&self, tenant: &Tenant, operation_id: &Name) -> Box<str> {
-        let tag = self.tag("actonce downstream key v1", &[tenant.as_str(), operation_id.as_str()]);
-        let mut bytes = [0_u8; 32];
-        bytes[16..].copy_from_slice(&tag[..16]);
-        let effect = EffectKey::of(tenant, operation_id).effect;
-        let hidden = self.pad(&bytes[16..], *effect.as_bytes());
-        bytes[..16].copy_from_slice(&hidden);
-        format!("{DOWNSTREAM_KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)).into()
+        downstream_key(&self.active, tenant, operation_id)
     }
 
-    /// Where the effect with this downstream key would be. Only a hint: the key has to be compared with
-    /// the one that the effect keeps.
+    /// Which key of the ring made this downstream key: its id, or `None` where none of them did.
     #[must_use]
-    pub fn effect_of_key(&self, tenant: &Tenant, key: &str) -> Option<EffectKey> {
-        let bytes = URL_SAFE_NO_PAD.decode(key.strip_prefix(DOWNSTREAM_KEY_PREFIX)?).ok()?;
-        let (hidden, tag) = bytes.split_at_checked(16)?;
-        let hidden: [u8; 16] = hidden.try_into().ok()?;
-        (tag.len() == 16).then(|| EffectKey { tenant: tenant.clone(), effect: Uuid::from_bytes(self.pad(tag, hidden)) })
+    pub fn maker_of(&self, tenant: &Tenant, operation_id: &Name, sent: &str) -> Option<u8> {
+        self.all().find(|key| *downstream_key(key, tenant, operation_id) == *sent).map(key_id)
     }
 
-    /// Hides 16 bytes, or shows them again.
-    fn pad(&self, tag: &[u8], mut bytes: [u8; 16]) -> [u8; 16] {
-        let pad = self.tag("actonce downstream key pad v1", &[&hex::encode(tag)]);
-        for (byte, pad) in bytes.iter_mut().zip(pad) {
-            *byte ^= pad;
+    /// Where the effect with this downstream key would be, for each key of the ring: none where it is no such key. Only
+    /// hints: the key has to be compared with the one that the effect keeps.
+    #[must_use]
+    pub fn places_of_key(&self, tenant: &Tenant, key: &str) -> Vec<EffectKey> {
+        let bytes = key.strip_prefix(DOWNSTREAM_KEY_PREFIX).and_then(|digits| URL_SAFE_NO_PAD.decode(digits).ok());
+        let Some((hidden, tag)) = bytes.as_ref().and_then(|bytes| bytes.split_first_chunk::<16>()) else {
+            return Vec::new();
+        };
+        if tag.len() != 16 {
+            return Vec::new();
         }
-        bytes
+        let effect = |key: &[u8; 32]| Uuid::from_bytes(pad(key, tag, *hidden));
+        self.all().map(|key| EffectKey { tenant: tenant.clone(), effect: effect(key) }).collect()
     }
 
     /// Seals a cursor for one tenant and one filter.
     #[must_use]
     pub fn seal_cursor(&self, tenant: &Tenant, filter: &str, position: &str) -> String {
-        let tag = self.tag("actonce cursor v1", &[tenant.as_str(), filter, position]);
+        let tag = tag_of(&self.active, "actonce cursor v1", &[tenant.as_str(), filter, position]);
         URL_SAFE_NO_PAD.encode([&tag[..16], position.as_bytes()].concat())
     }
 
@@ -94,9 +95,38 @@ impl DataKey {
         let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let (sent, position) = bytes.split_at_checked(16)?;
         let position = std::str::from_utf8(position).ok()?;
-        let tag = self.tag("actonce cursor v1", &[tenant.as_str(), filter, position]);
-        alike(sent, &tag[..16]).then(|| position.to_owned())
+        let tag = |key: &[u8; 32]| tag_of(key, "actonce cursor v1", &[tenant.as_str(), filter, position]);
+        self.all().any(|key| alike(sent, &tag(key)[..16])).then(|| position.to_owned())
     }
+}
+
+fn tag_of(key: &[u8; 32], domain: &str, parts: &[&str]) -> [u8; 32] {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; 32] };
+    mac.update(domain.as_bytes());
+    for part in parts {
+        mac.update(&prefix(part));
+        mac.update(part.as_bytes());
+    }
+    mac.finalize().into_bytes().into()
+}
+
+fn downstream_key(key: &[u8; 32], tenant: &Tenant, operation_id: &Name) -> Box<str> {
+    let tag = tag_of(key, "actonce downstream key v1", &[tenant.as_str(), operation_id.as_str()]);
+    let mut bytes = [0_u8; 32];
+    bytes[16..].copy_from_slice(&tag[..16]);
+    let effect = EffectKey::of(tenant, operation_id).effect;
+    let hidden = pad(key, &bytes[16..], *effect.as_bytes());
+    bytes[..16].copy_from_slice(&hidden);
+    format!("{DOWNSTREAM_KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)).into()
+}
+
+/// Hides 16 bytes, or shows them again.
+fn pad(key: &[u8; 32], tag: &[u8], mut bytes: [u8; 16]) -> [u8; 16] {
+    let pad = tag_of(key, "actonce downstream key pad v1", &[&hex::encode(tag)]);
+    for (byte, pad) in bytes.iter_mut().zip(pad) {
+        *byte ^= pad;
+    }
+    bytes
 }
 
 /// Compares in constant time, which a compiler could take from a loop of ours.
@@ -156,13 +186,30 @@ mod tests {
         let (tenant, operation) = (Tenant::new("a").unwrap(), Name::new("op").unwrap());
         let sent = key.idempotency_key(&tenant, &operation);
         let effect = EffectKey::of(&tenant, &operation);
-        assert_eq!(key.effect_of_key(&tenant, &sent), Some(effect.clone()));
-        assert_ne!(DataKey::new([8; 32]).effect_of_key(&tenant, &sent), Some(effect.clone()));
+        let only = std::slice::from_ref(&effect);
+        assert_eq!(key.places_of_key(&tenant, &sent), only);
+        assert_ne!(DataKey::new([8; 32]).places_of_key(&tenant, &sent), only);
         let bytes = URL_SAFE_NO_PAD.decode(&sent[4..]).unwrap();
         assert!(!bytes.windows(16).any(|window| window == effect.effect.as_bytes()));
         for nonsense in ["", "ao1_", "ao1_AAAA", "ao2_", "x"] {
-            assert_eq!(key.effect_of_key(&tenant, nonsense), None);
+            assert_eq!(key.places_of_key(&tenant, nonsense), []);
         }
+    }
+
+    #[test]
+    fn what_another_key_of_the_ring_made_is_known_and_nothing_is_made_with_it() {
+        let (old, new) = (DataKey::new([7; 32]), DataKey::new([8; 32]));
+        let both = DataKey::of_ring([8; 32], [[7; 32]]);
+        let (tenant, operation) = (Tenant::new("a").unwrap(), Name::new("op").unwrap());
+        let sent = old.idempotency_key(&tenant, &operation);
+        assert!(both.places_of_key(&tenant, &sent).contains(&EffectKey::of(&tenant, &operation)));
+        assert_eq!(both.maker_of(&tenant, &operation, &sent), Some(key_id(&[7; 32])));
+        assert_eq!(new.maker_of(&tenant, &operation, &sent), None);
+        assert_eq!(both.idempotency_key(&tenant, &operation), new.idempotency_key(&tenant, &operation));
+        let cursor = old.seal_cursor(&tenant, "f", "1");
+        assert_eq!(both.open_cursor(&tenant, "f", &cursor).as_deref(), Some("1"));
+        assert_eq!(new.open_cursor(&tenant, "f", &cursor), None);
+        assert_eq!(both.seal_cursor(&tenant, "f", "1"), new.seal_cursor(&tenant, "f", "1"));
     }
 
     #[test]

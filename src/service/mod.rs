@@ -32,6 +32,7 @@ pub mod recovery;
 pub mod redact;
 pub mod restore;
 pub mod retention;
+pub mod rotation;
 pub mod seal;
 pub mod secrets;
 pub mod sources;

@@ -11,14 +11,12 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
-
+use crate::domain::data_key::{derived, key_id};
 use crate::domain::ids::EffectKey;
 use crate::domain::ids::prefix;
 use crate::engine::fresh::Seals;
 use crate::support::random_bytes;
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 const FORMAT: u8 = 1;
 const HEAD: usize = 2 + NONCE_LEN;
@@ -54,11 +52,37 @@ impl Sealer {
         Self { keys: vec![active] }
     }
 
-    /// Opens what was sealed under a former data key, too.
+    /// Opens what was sealed under another data key, too.
     #[must_use]
     pub fn with_former(mut self, former: [u8; 32]) -> Self {
         self.keys.push(former);
         self
+    }
+
+    /// A ring of data keys, the active one first.
+    #[must_use]
+    pub fn of_ring(active: [u8; 32], others: impl IntoIterator<Item = [u8; 32]>) -> Self {
+        others.into_iter().fold(Self::new(active), Self::with_former)
+    }
+
+    /// The ids of the data keys, the active one first.
+    pub fn key_ids(&self) -> impl Iterator<Item = u8> + '_ {
+        self.keys.iter().map(key_id)
+    }
+
+    /// How everything begins that is sealed now.
+    #[must_use]
+    pub fn head(&self) -> Option<[u8; 2]> {
+        self.key_ids().next().map(|id| [FORMAT, id])
+    }
+
+    /// The id of the data key that something was sealed under, by its first bytes; `None` where nobody knows the format.
+    #[must_use]
+    pub const fn key_id_of(start: &[u8]) -> Option<u8> {
+        match start {
+            [FORMAT, id, ..] => Some(*id),
+            _ => None,
+        }
     }
 
     /// Seals for a domain, bound to what it belongs to.
@@ -103,19 +127,6 @@ impl Sealer {
     }
 }
 
-fn derived(key: &[u8; 32], label: &str, domain: &str) -> Option<[u8; 32]> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    mac.update(label.as_bytes());
-    mac.update(&prefix(domain));
-    mac.update(domain.as_bytes());
-    Some(mac.finalize().into_bytes().into())
-}
-
-/// One byte that tells data keys apart and says nothing of them.
-fn key_id(key: &[u8; 32]) -> u8 {
-    derived(key, "actonce key id v1", "").map_or(0, |tag| tag[0])
-}
-
 fn cipher(key: &[u8; 32], domain: &str) -> Option<LessSafeKey> {
     let key = derived(key, "actonce seal v1", domain)?;
     UnboundKey::new(&AES_256_GCM_SIV, &key).ok().map(LessSafeKey::new)
@@ -132,7 +143,7 @@ fn bound(head: [u8; 2], associated: &[&str]) -> Vec<u8> {
 }
 
 /// What retained arguments are sealed for.
-const ARGUMENTS: &str = "retained arguments";
+pub(super) const ARGUMENTS: &str = "retained arguments";
 
 /// Where the arguments of an effect belong.
 fn place(key: &EffectKey) -> [String; 2] {

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::store::{Store, StoreError, ToolSecretRow};
 
 /// What the stored secrets are sealed for.
-const DOMAIN: &str = "tool secret";
+pub(super) const DOMAIN: &str = "tool secret";
 
 /// A name, and the one tenant that it is for, or `None` for all.
 pub type SecretKey = (Option<Tenant>, String);

@@ -16,7 +16,7 @@ use crate::support::random_id;
 use crate::telemetry::probe;
 
 /// What the secrets of sources are sealed for.
-const SEAL_DOMAIN: &str = "receipt source secrets v1";
+pub(super) const SEAL_DOMAIN: &str = "receipt source secrets v1";
 /// How the address of a source begins.
 const ADDRESS_PREFIX: &str = "rs_";
 

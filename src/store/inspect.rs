@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Result;
 use super::migrate::Level;
 use super::open::DatabaseUrl;
+use super::seals::{SealedStart, SealedTable};
 use super::{postgres, sqlite};
 
 /// What was found in a database that answers.
@@ -22,10 +23,18 @@ pub struct Inspection {
     pub alias_keys: Vec<(String, Vec<u8>, bool)>,
     /// Tools with an adapter: tenant, name and registration, at most [`crate::limits::DOCTOR_TOOLS`].
     pub adapters: Vec<(String, String, String)>,
+    /// How what is sealed begins, of at most [`crate::limits::DOCTOR_SEALED`] rows of each table.
+    pub sealed: Vec<SealedStart>,
 }
 
 /// Longest wait for a lock that another process holds.
 pub(super) const LOCK: Duration = Duration::from_secs(2);
+
+/// A row of a look at what is sealed.
+pub(super) fn sealed_start(table: i64, start: Vec<u8>, rows: i64) -> Option<SealedStart> {
+    let table = *SealedTable::ALL.get(usize::try_from(table).ok()?)?;
+    Some(SealedStart { table, start, rows: u64::try_from(rows).ok()? })
+}
 
 /// Looks. The caller bounds the time.
 ///

@@ -29,6 +29,7 @@ pub mod recovery;
 pub mod restore;
 pub mod retention;
 pub mod rows;
+pub mod seals;
 pub mod secrets;
 pub mod sqlite;
 pub mod subscriptions;
@@ -224,6 +225,7 @@ pub trait Store:
     + quotas::QuotaStore
     + restore::RestoreStore
     + retention::RetentionStore
+    + seals::SealStore
     + Send
     + Sync
     + std::fmt::Debug

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::support::certificates::Authority;
 use crate::support::server::program;
 
 const SECRET: &str = "hunter2hunter2hunter2hunter2hunter2hunter2";
@@ -55,6 +56,8 @@ const TOGETHER: &[Case] = &[
     ("ACTONCE_JWKS_MIN_REFRESH_SECONDS", "auth.jwks.min_refresh_seconds", ["1", "2", "3"]),
     ("ACTONCE_JWKS_ALLOW_HTTP", "auth.jwks.allow_http", ["true", "false", "true"]),
     ("ACTONCE_JWKS_URL", "auth.jwks.url", ["https://a/", "https://b/", "https://c/"]),
+    ("ACTONCE_TLS_CERTIFICATE_FILE", "tls_certificate_file", ["DIR/1.pem", "DIR/2.pem", "DIR/3.pem"]),
+    ("ACTONCE_TLS_KEY_FILE", "tls_key_file", ["DIR/1.pem", "DIR/2.pem", "DIR/3.pem"]),
     ("ACTONCE_DATA_KEY_FILE", "data_key_file", ["DIR/b/key", "DIR/c/key", "DIR/key"]),
     ("ACTONCE_EVIDENCE_KEY_FILE", "evidence_key_file", ["DIR/b/key", "DIR/c/key", "DIR/key"]),
 ];
@@ -91,6 +94,11 @@ impl Ground {
             [("key", DATA_KEY), ("b/key", DATA_KEY), ("c/key", DATA_KEY), ("long", SECRET), ("empty.toml", "")]
         {
             std::fs::write(ground.path().join(name), content).unwrap();
+        }
+        let authority = Authority::new();
+        for name in ["1.pem", "2.pem", "3.pem"] {
+            let issued = authority.issue();
+            std::fs::write(ground.path().join(name), issued.certificate + &issued.key).unwrap();
         }
         ground
     }

@@ -20,6 +20,7 @@ mod recipes;
 mod reconciliation;
 mod recovery;
 mod retention;
+mod rotation;
 mod scenarios;
 mod smoke;
 mod store;

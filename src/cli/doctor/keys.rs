@@ -1,12 +1,17 @@
 //! Keys: of tokens, of aliases, of evidence.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Findings;
 use crate::auth::{Key, probe_key_set};
 use crate::config::Config;
+use crate::domain::data_key::{key_id, key_name};
 use crate::service::aliases::Keyring;
+use crate::service::rotation::key_of;
 use crate::store::inspect::Inspection;
+use crate::store::migrate::Level;
+use crate::store::seals::SealedStart;
 
 pub(super) fn judge(config: &Config, inspection: Option<&Inspection>, findings: &mut Findings) {
     let keys = &config.auth.keys;
@@ -31,6 +36,7 @@ pub(super) fn judge(config: &Config, inspection: Option<&Inspection>, findings: 
         }
     }
     aliases(config, inspection, findings);
+    data_keys(config, inspection, findings);
 }
 
 fn aliases(config: &Config, inspection: Option<&Inspection>, findings: &mut Findings) {
@@ -59,6 +65,46 @@ fn aliases(config: &Config, inspection: Option<&Inspection>, findings: &mut Find
     if findings.0.len() == before {
         let finding = format!("{} in the keyring", config.alias_keys.len());
         findings.ok("alias_keys", finding, "aliases can be made and recognised");
+    }
+}
+
+/// What the database has sealed, by the key that it names. What it has of more rows than are looked at, the rotation says.
+fn data_keys(config: &Config, inspection: Option<&Inspection>, findings: &mut Findings) {
+    // A data key that `--dev` would only make now is stood for by zeros.
+    let Some(found) = inspection.filter(|found| found.schema == Level::Current) else { return };
+    let others = || config.other_data_keys.iter().map(|key| key_id(key.expose()));
+    let active = key_id(config.data_key.expose());
+    let (mut now, mut before, mut nobody) = (0, BTreeMap::new(), BTreeMap::new());
+    for SealedStart { table, start, rows } in &found.sealed {
+        let counts = match key_of(*table, start) {
+            Some(id) if id == active => &mut now,
+            Some(id) if others().any(|other| other == id) => before.entry(key_name(id)).or_default(),
+            found => nobody.entry(found.map_or_else(|| "unknown".to_owned(), key_name)).or_default(),
+        };
+        *counts = rows.saturating_add(*counts);
+    }
+    let told = |counts: &BTreeMap<String, u64>| {
+        counts.iter().map(|(id, rows)| format!("{rows} under {id}")).collect::<Vec<_>>().join(", ")
+    };
+    if !nobody.is_empty() {
+        let advice = (
+            "retained arguments can't be read, or calls and messages can't be signed",
+            "put the key of that id back into the ring: ACTONCE_DATA_KEY or ACTONCE_DATA_KEY_FILE",
+        );
+        let finding = format!("sealed rows under keys that are not in the ring: {}", told(&nobody));
+        findings.fail("data_key", finding, advice);
+    }
+    if !before.is_empty() {
+        let advice = (
+            "the key that is active is not the one that they need",
+            "run `actonce rotate-data-key` once all replicas have the same active key",
+        );
+        findings.warn("data_key", format!("sealed rows under other keys of the ring: {}", told(&before)), advice);
+    }
+    if nobody.is_empty() && before.is_empty() {
+        let finding =
+            format!("{now} sealed rows under {}, {} keys in the ring", key_name(active), others().count() + 1);
+        findings.ok("data_key", finding, "what is sealed can be opened with the active key alone");
     }
 }
 

@@ -5,6 +5,7 @@ mod adapters;
 mod database;
 mod keys;
 mod machine;
+mod tls;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -139,6 +140,7 @@ async fn look(config: &Config, findings: &mut Findings) {
     let inspection = database::judge(&url, inspection.ok(), before, findings);
     machine::judge(&url, config, findings);
     keys::judge(config, inspection.as_ref(), findings);
+    tls::judge(config, findings);
     let (key_set, reached) =
         tokio::join!(keys::key_set(config, stage), adapters::reach_all(&config.adapters, inspection.as_ref(), stage));
     findings.0.extend(key_set.0);

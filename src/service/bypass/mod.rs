@@ -110,12 +110,15 @@ pub struct Matching {
     read: Vec<Line>,
     bytes: usize,
     /// Lines whose effects are still to be looked up.
-    pending: Vec<(u32, EffectKey, Option<String>)>,
+    pending: Vec<Pending>,
     seen: HashMap<[u8; 16], u32>,
     facts: Vec<(u32, Fact)>,
     counts: Counts,
     _permit: OwnedSemaphorePermit,
 }
+
+/// A line, where its effect would be, and where those are only hints the key to compare.
+type Pending = (u32, Vec<EffectKey>, Option<String>);
 
 /// What a comparison needs of an intent.
 #[derive(Deserialize)]
@@ -230,13 +233,13 @@ impl Matching {
         self.facts.push((line, fact));
     }
 
-    /// Where the effect of a key would be; with the key to compare, where it is only a hint.
-    fn place_of(&self, key: &str) -> Option<(EffectKey, Option<String>)> {
+    /// Where the effect of a key would be; with the key to compare, where these are only hints.
+    fn places_of(&self, key: &str) -> (Vec<EffectKey>, Option<String>) {
         if self.comparison.by == KeyKind::OperationId {
-            return Some((EffectKey::of(&self.tenant, &Name::new(key).ok()?), None));
+            let named = Name::new(key).ok().map(|name| EffectKey::of(&self.tenant, &name));
+            return (named.into_iter().collect(), None);
         }
-        let place = self.service.data_key.effect_of_key(&self.tenant, key)?;
-        Some((place, Some(key.to_owned())))
+        (self.service.data_key.places_of_key(&self.tenant, key), Some(key.to_owned()))
     }
 
     /// What a line's key and an effect have in common: the effect's id, or half a digest of its downstream key.
@@ -247,9 +250,9 @@ impl Matching {
     fn take_key(&mut self, line: u32, key: &str) {
         let named = if self.comparison.by == KeyKind::Marker { marked_key(key) } else { Some(key) };
         let Some(named) = named else { return self.add(line, Fact::Unkeyed) };
-        let place = self.place_of(named);
-        let identity = match &place {
-            Some((place, _)) => self.identity(place.effect, named),
+        let (places, compared) = self.places_of(named);
+        let identity = match places.first() {
+            Some(place) => self.identity(place.effect, named),
             None => half(named),
         };
         match self.seen.entry(identity) {
@@ -259,29 +262,36 @@ impl Matching {
             }
             Entry::Vacant(free) => drop(free.insert(line)),
         }
-        match place {
-            Some((place, compared)) => self.pending.push((line, place, compared)),
-            None => self.add(line, Fact::Unknown),
+        if places.is_empty() {
+            self.add(line, Fact::Unknown);
+        } else {
+            self.pending.push((line, places, compared));
         }
     }
 
     async fn look_up(&mut self) -> Result<(), ServiceError> {
         let pending = std::mem::take(&mut self.pending);
-        let keys: Vec<EffectKey> = pending.iter().map(|(_, key, _)| key.clone()).collect();
-        let glances = self.service.engine().store().glances(&keys).await?;
-        for ((line, _, compared), glance) in pending.into_iter().zip(glances) {
-            let Some(glance) = glance else {
-                self.add(line, Fact::Unknown);
-                continue;
-            };
-            let Some((intended, state)) = intended(&glance) else {
-                self.add(line, Fact::Unreadable);
-                continue;
-            };
-            if compared.is_some_and(|compared| intended.idempotency_key != compared) {
+        let keys: Vec<EffectKey> = pending.iter().flat_map(|(_, places, _)| places.clone()).collect();
+        let mut glances = Vec::with_capacity(keys.len());
+        for some in keys.chunks(usize::try_from(limits::BYPASS_LOOKUP).unwrap_or(usize::MAX)) {
+            glances.extend(self.service.engine().store().glances(some).await?);
+        }
+        let mut glances = glances.into_iter();
+        for (line, places, compared) in pending {
+            let found: Vec<Glance> = glances.by_ref().take(places.len()).flatten().collect();
+            if found.is_empty() {
                 self.add(line, Fact::Unknown);
                 continue;
             }
+            let read: Vec<_> = found.iter().filter_map(intended).collect();
+            let fits = |(intended, _): &(Intended, State)| {
+                compared.as_ref().is_none_or(|compared| intended.idempotency_key == *compared)
+            };
+            let is_readable = read.len() == found.len();
+            let Some((intended, state)) = read.into_iter().find(fits) else {
+                self.add(line, if is_readable { Fact::Unknown } else { Fact::Unreadable });
+                continue;
+            };
             if intended.tool != self.comparison.tool.as_str() {
                 self.add(line, Fact::OtherTool);
             } else if state != State::Completed {

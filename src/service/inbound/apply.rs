@@ -73,33 +73,51 @@ impl Look {
     }
 }
 
+/// The downstream key in a text.
+fn key_in(text: &str, marked: bool) -> Option<&str> {
+    if marked { marked_key(text) } else { Some(text) }
+}
+
+/// Whether a delivery that names an effect names this one. One that names none does not.
+fn names(told: &Told, record: &Record) -> bool {
+    match &told.locator {
+        Locator::Nothing => false,
+        Locator::Operation(operation_id) => *operation_id == record.intent.operation_id,
+        Locator::Key { text, marked } => {
+            key_in(text, *marked).is_some_and(|key| alike(key.as_bytes(), record.intent.idempotency_key.as_bytes()))
+        }
+    }
+}
+
 impl Service {
     /// Finds the effect of a delivery, and holds the receipt against it.
     pub(super) async fn look_at_delivery(&self, came: &Authentic<'_>, told: &Told) -> Result<Look, ServiceError> {
         let tenant = &came.source.row.tenant;
-        let key = match &told.locator {
-            Locator::Nothing => return Ok(Look::Held("no_operation", None)),
-            Locator::Operation(operation_id) => EffectKey::of(tenant, operation_id),
-            Locator::Key { text, marked } => match self.key_in(tenant, text, *marked) {
-                Some((_, key)) => key,
-                None => return Ok(Look::Held("no_operation", None)),
-            },
+        let places = match &told.locator {
+            Locator::Nothing => Vec::new(),
+            Locator::Operation(operation_id) => vec![EffectKey::of(tenant, operation_id)],
+            Locator::Key { text, marked } => self.places_in(tenant, text, *marked),
         };
+        if places.is_empty() {
+            return Ok(Look::Held("no_operation", None));
+        }
         let named = match &told.locator {
             Locator::Operation(operation_id) => Some(operation_id.clone()),
             _ => None,
         };
-        let decided = match self.engine().read(&key, &came.principal).await {
-            Ok(decided) => decided,
-            // What was pruned takes no more evidence: a person sees the delivery.
-            Err(EngineError::Refused { refusal: Refusal::NotFound | Refusal::Pruned(_), .. }) => {
-                return Ok(Look::Held("unmatched", named));
+        let mut found = None;
+        for place in &places {
+            match self.engine().read(place, &came.principal).await {
+                Ok(decided) if names(told, &decided.record) => {
+                    found = Some(decided);
+                    break;
+                }
+                // What was pruned takes no more evidence: a person sees the delivery.
+                Ok(_) | Err(EngineError::Refused { refusal: Refusal::NotFound | Refusal::Pruned(_), .. }) => {}
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
-        };
-        if !self.names(told, &decided.record) {
-            return Ok(Look::Held("unmatched", named));
         }
+        let Some(decided) = found else { return Ok(Look::Held("unmatched", named)) };
         Ok(bind(came, told, &decided, &self.known_to(came, &decided).await?))
     }
 
@@ -110,21 +128,9 @@ impl Service {
         Ok(known)
     }
 
-    /// The downstream key in a text, and where its effect would be.
-    fn key_in<'a>(&self, tenant: &Tenant, text: &'a str, marked: bool) -> Option<(&'a str, EffectKey)> {
-        let key = if marked { marked_key(text)? } else { text };
-        Some((key, self.data_key.effect_of_key(tenant, key)?))
-    }
-
-    /// Whether a delivery that names an effect names this one. One that names none does not.
-    fn names(&self, told: &Told, record: &Record) -> bool {
-        match &told.locator {
-            Locator::Nothing => false,
-            Locator::Operation(operation_id) => *operation_id == record.intent.operation_id,
-            Locator::Key { text, marked } => self
-                .key_in(&record.key.tenant, text, *marked)
-                .is_some_and(|(key, _)| alike(key.as_bytes(), record.intent.idempotency_key.as_bytes())),
-        }
+    /// Where the effect would be whose downstream key stands in a text.
+    fn places_in(&self, tenant: &Tenant, text: &str, marked: bool) -> Vec<EffectKey> {
+        key_in(text, marked).map(|key| self.data_key.places_of_key(tenant, key)).unwrap_or_default()
     }
 
     /// Holds a delivery against an effect that a person names, and tells which revision the effect has to
@@ -140,9 +146,9 @@ impl Service {
         let names_none = match &told.locator {
             Locator::Nothing => true,
             Locator::Operation(_) => false,
-            Locator::Key { text, marked } => self.key_in(&key.tenant, text, *marked).is_none(),
+            Locator::Key { text, marked } => self.places_in(&key.tenant, text, *marked).is_empty(),
         };
-        if !names_none && !self.names(told, &decided.record) {
+        if !names_none && !names(told, &decided.record) {
             return Ok((Look::Held("other_operation", None), wish.expected_revision));
         }
         let look = bind(came, told, &decided, &self.known_to(came, &decided).await?);

@@ -2,7 +2,7 @@
 
 pub mod deliver;
 pub mod port;
-mod secrets;
+pub(super) mod secrets;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -186,7 +186,8 @@ impl Service {
         let text = Self::spec_text(spec)?;
         self.write_over(caller, id, expected_revision, |row| {
             let is_same = row.spec == text && row.enabled == enabled;
-            Ok((!is_same).then(|| SubscriptionRow { spec: text.clone(), enabled, reason: None, ..row.clone() }))
+            let (spec, secrets) = (text.clone(), self.sealed_again(row));
+            Ok((!is_same).then(|| SubscriptionRow { spec, secrets, enabled, reason: None, ..row.clone() }))
         })
         .await
     }

@@ -11,7 +11,7 @@ use crate::store::subscriptions::{SubscriptionKey, SubscriptionRow};
 use crate::support::random_bytes;
 
 /// What they are sealed for.
-const SEAL_DOMAIN: &str = "subscription secrets v1";
+pub(in crate::service) const SEAL_DOMAIN: &str = "subscription secrets v1";
 
 /// A secret as it is sealed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,13 @@ impl Service {
         let text = self.sealer.open(SEAL_DOMAIN, &[row.tenant.as_str(), &row.id.to_string()], &sealed);
         let kept = text.ok().and_then(|text| serde_json::from_slice(&text).ok());
         kept.ok_or(ServiceError::Internal("the secrets of a subscription can't be opened with this data key"))
+    }
+
+    /// The secrets of a row that is written again. A change of the data key may seal them anew between the read and the
+    /// write: whatever was read, what goes back is under the active key, where it can be opened at all.
+    pub(super) fn sealed_again(&self, row: &SubscriptionRow) -> String {
+        let again = self.kept_secrets(row).and_then(|kept| self.seal_kept(&row.key(), &kept));
+        again.unwrap_or_else(|_| row.secrets.clone())
     }
 
     /// What messages are signed with now, the newest first.

@@ -5,7 +5,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
 use super::sql::{self, inspect as looks};
 use crate::limits;
-use crate::store::inspect::Inspection;
+use crate::store::inspect::{Inspection, sealed_start};
 use crate::store::migrate::{self, Level};
 use crate::store::{Result, StoreError};
 
@@ -24,8 +24,15 @@ pub(in crate::store) async fn inspect(url: &str) -> Result<Inspection> {
     }
     let now_us = Some(sqlx::query_scalar(sql::NOW).fetch_one(&mut connection).await?);
     let schema = migrate::postgres_level(&mut connection).await?;
-    let mut found =
-        Inspection { schema, write_fault: None, settings, now_us, alias_keys: Vec::new(), adapters: Vec::new() };
+    let mut found = Inspection {
+        schema,
+        write_fault: None,
+        settings,
+        now_us,
+        alias_keys: Vec::new(),
+        adapters: Vec::new(),
+        sealed: Vec::new(),
+    };
     if found.schema == Level::Current {
         found.write_fault = write(&mut connection).await.err().map(|error| error.to_string());
         read(&mut connection, &mut found).await?;
@@ -48,9 +55,15 @@ async fn read(connection: &mut PgConnection, found: &mut Inspection) -> Result<(
     for row in sqlx::query(sql::ALIAS_KEYS).fetch_all(&mut *connection).await? {
         found.alias_keys.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
     }
-    let tools = sqlx::query(looks::INSPECT_TOOLS).bind(i64::from(limits::DOCTOR_TOOLS)).fetch_all(connection).await?;
+    let tools =
+        sqlx::query(looks::INSPECT_TOOLS).bind(i64::from(limits::DOCTOR_TOOLS)).fetch_all(&mut *connection).await?;
     for row in tools {
         found.adapters.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    }
+    for row in
+        sqlx::query(sql::seals::INSPECT_SEALED).bind(i64::from(limits::DOCTOR_SEALED)).fetch_all(connection).await?
+    {
+        found.sealed.extend(sealed_start(i64::from(row.try_get::<i32, _>(0)?), row.try_get(1)?, row.try_get(2)?));
     }
     Ok(())
 }

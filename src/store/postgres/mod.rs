@@ -23,6 +23,7 @@ pub mod receipts_sql;
 mod recovery;
 mod restore;
 mod retention;
+mod seals;
 mod secrets;
 mod single;
 pub mod sql;

@@ -20,6 +20,7 @@ pub mod quotas;
 pub mod recovery;
 pub mod restore;
 pub mod retention;
+pub mod seals;
 pub mod subscriptions;
 
 /// The database's time in microseconds.
@@ -377,6 +378,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         quotas::ALL,
         restore::ALL,
         retention::ALL,
+        seals::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

@@ -30,6 +30,7 @@ mod record;
 mod recovery;
 mod restore;
 mod retention;
+mod seals;
 mod secrets;
 pub mod sql;
 mod subscriptions;

@@ -19,6 +19,7 @@ pub mod quotas;
 pub mod recovery;
 pub mod restore;
 pub mod retention;
+pub mod seals;
 pub mod subscriptions;
 
 /// Every statement of this file by name.
@@ -81,6 +82,7 @@ pub fn every() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         quotas::ALL,
         restore::ALL,
         retention::ALL,
+        seals::ALL,
         super::receipts_sql::ALL,
     ];
     ALL.iter().chain(more.into_iter().flatten())

@@ -8,7 +8,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 25] = [
+const NO_INDEX: [&str; 26] = [
+    "INSPECT_SEALED",
     "TAKES_WRITES",
     "BACKEND",
     "HAS_SETTINGS",
@@ -119,6 +120,7 @@ async fn all_faults(store: &PostgresStore) -> Vec<String> {
         sql::checkpoints::ALL,
         sql::bypass::ALL,
         sql::feed::ALL,
+        sql::seals::ALL,
         sql::subscriptions::ALL,
         sql::quotas::ALL,
         receipts_sql::ALL,

@@ -38,6 +38,7 @@ fn every_statement_of_postgres_is_listed_once() {
         include_str!("../../../src/store/postgres/sql/bypass.rs"),
         include_str!("../../../src/store/postgres/sql/restore.rs"),
         include_str!("../../../src/store/postgres/sql/retention.rs"),
+        include_str!("../../../src/store/postgres/sql/seals.rs"),
         include_str!("../../../src/store/postgres/sql/recovery.rs"),
         include_str!("../../../src/store/postgres/sql/feed.rs"),
         include_str!("../../../src/store/postgres/sql/health.rs"),

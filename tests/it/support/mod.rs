@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 pub(crate) mod adapter;
 pub(crate) mod api;
 pub(crate) mod bodies;
+pub(crate) mod certificates;
 pub(crate) mod collector;
 pub(crate) mod contract;
 pub(crate) mod downstream;

@@ -25,6 +25,7 @@ fn every_statement_is_listed_once() {
         include_str!("../sql/bypass.rs"),
         include_str!("../sql/restore.rs"),
         include_str!("../sql/retention.rs"),
+        include_str!("../sql/seals.rs"),
         include_str!("../sql/recovery.rs"),
         include_str!("../sql/feed.rs"),
         include_str!("../sql/health.rs"),
@@ -55,7 +56,8 @@ fn every_statement_is_listed_once() {
 #[tokio::test]
 async fn statements_search_by_index() {
     /// Counts everything there is.
-    const READS_ALL: &[&str] = &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES", "INSPECT_TOOLS", "RESTORE_TOOLS_PAUSE"];
+    const READS_ALL: &[&str] =
+        &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES", "INSPECT_TOOLS", "INSPECT_SEALED", "RESTORE_TOOLS_PAUSE"];
     /// What stands in the queue of several tools, what no sweep could move, and the rows of one look at the feed.
     const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE", "FEED"];
     let bed = bed().await;

@@ -72,6 +72,11 @@ impl Vendor {
         Self { api: api.with_token(None), path: source.str("/url_path").to_owned(), secret }
     }
 
+    /// The same vendor, after the service has moved.
+    pub(crate) fn at(&self, api: &Api) -> Self {
+        Self { api: api.with_token(None), ..self.clone() }
+    }
+
     pub(crate) async fn deliver(&self, body: &Value) -> Answer {
         self.send(&body.to_string()).await
     }
