@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::{Connection as _, PgConnection};
 
 use super::{metric, readiness, unavailable};
 use crate::http::{TOOL, external, until_decided};
+use crate::scenarios::outage::Cluster;
 use crate::scenarios::{intact, sql};
 use crate::support::{Api, Options, Server, StoreUnderTest, blocking, bodies, postgres, unique};
 
@@ -166,32 +166,26 @@ async fn sqlite_on_a_full_disk() {
 /// server ends, which is `scenarios::outage`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_on_a_full_disk() {
-    let Some(url) = postgres::fresh_database() else { return };
-    let Some(disk) = Disk::of("64m", false) else { return };
-    let mut connection = PgConnection::connect(&url).await.unwrap();
-    let data: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
-    connection.close().await.unwrap();
-    let Ok(owner) = fs::metadata(&data) else {
-        eprintln!("SKIPPED: a disk of Postgres that is full, as the server is elsewhere");
+    // A server of its own: one that loses a disk is of no use to the other tests.
+    if !StoreUnderTest::has_postgres() || !Cluster::script().arg("bin").output().unwrap().status.success() {
+        eprintln!("SKIPPED: a disk of Postgres that is full, as there are no Postgres binaries");
         return;
-    };
-    let (folder, name) = (disk.folder.join("space"), unique("actonce_small").replace('-', "_"));
+    }
+    let Some(disk) = Disk::of("64m", false) else { return };
+    let folder = disk.folder.join("space");
     fs::create_dir(&folder).unwrap();
-    chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
-    let database = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
-    let (space, made) = (name.clone(), database.clone());
-    blocking(move || {
-        let server = postgres::server().unwrap();
-        postgres::run(server, &format!("CREATE TABLESPACE {space} LOCATION '{}'", folder.display()));
-        postgres::run(server, &format!("ALTER DATABASE {made} SET TABLESPACE {space}"));
+    let cluster = std::sync::Arc::new(Cluster::new());
+    let made = std::sync::Arc::clone(&cluster);
+    let url = blocking(move || {
+        let url = made.start(true);
+        let owner = fs::metadata(made.dir.join("data")).unwrap();
+        chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
+        postgres::run(&url, &format!("CREATE TABLESPACE small LOCATION '{}'", folder.display()));
+        postgres::run(&url, "CREATE DATABASE small TABLESPACE small");
+        url
     })
     .await;
+    let url = format!("{}/small", url.rsplit_once('/').unwrap().0);
     is_told_and_recovers(Server::start(Options { database_url: Some(url), ..Options::default() }), disk).await;
-    blocking(move || {
-        let server = postgres::server().unwrap();
-        postgres::run(server, &format!("DROP DATABASE {database} WITH (FORCE)"));
-        // Its folder is gone already, which is only a warning.
-        postgres::run(server, &format!("DROP TABLESPACE {name}"));
-    })
-    .await;
+    drop(cluster);
 }
