@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -23,14 +24,14 @@ trait Room: Send + Sync + 'static {
 }
 
 async fn is_told_and_recovers(server: Server, room: impl Room) {
-    let (server, room) = (std::sync::Arc::new(server), std::sync::Arc::new(room));
+    let (server, room) = (Arc::new(server), Arc::new(room));
     let api = Api::of(&server, "t");
     external(&api).await;
     let granted = api.intent(&bodies::claiming("before", TOOL)).await.expect(201).directive("dispatch");
     let short = bodies::set(bodies::claiming("short", TOOL), "/claim/lease_seconds", json!(1));
     api.intent(&short).await.expect(201).directive("dispatch");
     {
-        let (server, room) = (server.clone(), room.clone());
+        let (server, room) = (Arc::clone(&server), Arc::clone(&room));
         blocking(move || room.take(&server)).await;
     }
     // What still found room was acknowledged, and has to be there in the end.
@@ -58,7 +59,7 @@ async fn is_told_and_recovers(server: Server, room: impl Room) {
     readiness(&api, 503).await;
 
     {
-        let (server, room) = (server.clone(), room.clone());
+        let (server, room) = (Arc::clone(&server), Arc::clone(&room));
         blocking(move || room.give(&server)).await;
     }
     // Nobody has to send a change first.
@@ -174,8 +175,8 @@ async fn postgres_on_a_full_disk() {
     let Some(disk) = Disk::of("64m", false) else { return };
     let folder = disk.folder.join("space");
     fs::create_dir(&folder).unwrap();
-    let cluster = std::sync::Arc::new(Cluster::new());
-    let made = std::sync::Arc::clone(&cluster);
+    let cluster = Arc::new(Cluster::new());
+    let made = Arc::clone(&cluster);
     let url = blocking(move || {
         let url = made.start(true);
         let owner = fs::metadata(made.dir.join("data")).unwrap();
