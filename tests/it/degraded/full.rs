@@ -4,13 +4,14 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::{Connection as _, PgConnection};
 
 use super::{metric, readiness, unavailable};
 use crate::http::{TOOL, external, until_decided};
+use crate::scenarios::outage::Cluster;
 use crate::scenarios::{intact, sql};
 use crate::support::{Api, Options, Server, StoreUnderTest, blocking, bodies, postgres, unique};
 
@@ -23,14 +24,14 @@ trait Room: Send + Sync + 'static {
 }
 
 async fn is_told_and_recovers(server: Server, room: impl Room) {
-    let (server, room) = (std::sync::Arc::new(server), std::sync::Arc::new(room));
+    let (server, room) = (Arc::new(server), Arc::new(room));
     let api = Api::of(&server, "t");
     external(&api).await;
     let granted = api.intent(&bodies::claiming("before", TOOL)).await.expect(201).directive("dispatch");
     let short = bodies::set(bodies::claiming("short", TOOL), "/claim/lease_seconds", json!(1));
     api.intent(&short).await.expect(201).directive("dispatch");
     {
-        let (server, room) = (server.clone(), room.clone());
+        let (server, room) = (Arc::clone(&server), Arc::clone(&room));
         blocking(move || room.take(&server)).await;
     }
     // What still found room was acknowledged, and has to be there in the end.
@@ -58,7 +59,7 @@ async fn is_told_and_recovers(server: Server, room: impl Room) {
     readiness(&api, 503).await;
 
     {
-        let (server, room) = (server.clone(), room.clone());
+        let (server, room) = (Arc::clone(&server), Arc::clone(&room));
         blocking(move || room.give(&server)).await;
     }
     // Nobody has to send a change first.
@@ -166,32 +167,26 @@ async fn sqlite_on_a_full_disk() {
 /// server ends, which is `scenarios::outage`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_on_a_full_disk() {
-    let Some(url) = postgres::fresh_database() else { return };
-    let Some(disk) = Disk::of("64m", false) else { return };
-    let mut connection = PgConnection::connect(&url).await.unwrap();
-    let data: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
-    connection.close().await.unwrap();
-    let Ok(owner) = fs::metadata(&data) else {
-        eprintln!("SKIPPED: a disk of Postgres that is full, as the server is elsewhere");
+    // A server of its own: one that loses a disk is of no use to the other tests.
+    if !StoreUnderTest::has_postgres() || !Cluster::script().arg("bin").output().unwrap().status.success() {
+        eprintln!("SKIPPED: a disk of Postgres that is full, as there are no Postgres binaries");
         return;
-    };
-    let (folder, name) = (disk.folder.join("space"), unique("actonce_small").replace('-', "_"));
+    }
+    let Some(disk) = Disk::of("64m", false) else { return };
+    let folder = disk.folder.join("space");
     fs::create_dir(&folder).unwrap();
-    chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
-    let database = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
-    let (space, made) = (name.clone(), database.clone());
-    blocking(move || {
-        let server = postgres::server().unwrap();
-        postgres::run(server, &format!("CREATE TABLESPACE {space} LOCATION '{}'", folder.display()));
-        postgres::run(server, &format!("ALTER DATABASE {made} SET TABLESPACE {space}"));
+    let cluster = Arc::new(Cluster::new());
+    let made = Arc::clone(&cluster);
+    let url = blocking(move || {
+        let url = made.start(true);
+        let owner = fs::metadata(made.dir.join("data")).unwrap();
+        chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
+        postgres::run(&url, &format!("CREATE TABLESPACE small LOCATION '{}'", folder.display()));
+        postgres::run(&url, "CREATE DATABASE small TABLESPACE small");
+        url
     })
     .await;
+    let url = format!("{}/small", url.rsplit_once('/').unwrap().0);
     is_told_and_recovers(Server::start(Options { database_url: Some(url), ..Options::default() }), disk).await;
-    blocking(move || {
-        let server = postgres::server().unwrap();
-        postgres::run(server, &format!("DROP DATABASE {database} WITH (FORCE)"));
-        // Its folder is gone already, which is only a warning.
-        postgres::run(server, &format!("DROP TABLESPACE {name}"));
-    })
-    .await;
+    drop(cluster);
 }

@@ -20,7 +20,7 @@ async fn hold(server: &Server) -> impl Future<Output = ()> + use<> {
     let (release, released) = oneshot::channel::<()>();
     let (holds, held) = oneshot::channel::<()>();
     let (url, file) = (server.database_url().map(str::to_owned), server.data_dir().join(SQLITE_FILE));
-    let task = tokio::task::spawn(async move {
+    let mut task = tokio::task::JoinSet::from_iter([async move {
         if let Some(url) = url {
             let mut connection = PgConnection::connect(&url).await.unwrap();
             // Reads go on.
@@ -35,11 +35,11 @@ async fn hold(server: &Server) -> impl Future<Output = ()> + use<> {
             released.await.unwrap();
             sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.unwrap();
         }
-    });
+    }]);
     held.await.unwrap();
     async move {
         release.send(()).unwrap();
-        task.await.unwrap();
+        task.join_next().await.unwrap().unwrap();
     }
 }
 

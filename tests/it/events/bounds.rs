@@ -14,7 +14,7 @@ both_stores!(listeners_of_a_process_are_bounded);
 
 async fn listeners_of_a_process_are_bounded(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
-    let running = Running::on(bed.store.clone()).await;
+    let running = Running::on(Arc::clone(&bed.store)).await;
     let service = Arc::new(service_on(&bed.store, &running.engine));
     service.bound_event_listeners(6);
     let listen = |n: usize| service.listen_to_events(&Tenant::new(&format!("tenant {n}")).unwrap());
