@@ -19,3 +19,4 @@ mod receipts;
 mod statements;
 mod tenancy;
 mod tools;
+mod wall;

@@ -238,7 +238,9 @@ async fn recovery_touches_the_rows_that_it_answers() {
             assert!(*name != "OPEN_WORK" || !plan.contains("entries"), "{plan}");
             // Each step of the plan has as many rows as the answer.
             let expected = if full { *rows } else { 0 };
-            for step in plan.lines().filter(|line| line.contains("actual rows=")) {
+            // The wall's questions about its setting are asked once, and read no row.
+            let of_the_wall = |line: &&str| line.trim_start().starts_with("->  Result");
+            for step in plan.lines().filter(|line| line.contains("actual rows=") && !of_the_wall(line)) {
                 let found = step.split("actual rows=").nth(1).and_then(|rest| rest.split([' ', '.']).next());
                 assert_eq!(found.and_then(|rows| rows.parse().ok()), Some(expected), "{name}: {plan}");
             }
@@ -258,8 +260,13 @@ async fn a_sweep_with_nothing_due_touches_few_rows() {
     sqlx::raw_sql(FILL).execute(&mut *everybody(&store).await).await.unwrap();
     let statement = sql::ALL.iter().find(|(name, _)| *name == "DUE").unwrap().1.replace("$1", "256");
     let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {statement}"));
-    let plan: Vec<String> =
-        sqlx::raw_sql(explain).fetch_all(&mut *everybody(&store).await).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let plan: Vec<String> = sqlx::raw_sql(explain)
+        .fetch_all(&mut *everybody(&store).await)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
     let removed = plan.iter().find(|line| line.contains("Rows Removed by Filter"));
     assert!(removed.is_none(), "{}", plan.join("\n"));
     store.close().await;
