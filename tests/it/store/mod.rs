@@ -13,6 +13,7 @@ pub(crate) mod engine;
 mod guards;
 mod lists;
 mod migrations;
+mod past_the_wall;
 mod plans;
 mod races;
 mod receipts;

@@ -274,6 +274,24 @@ async fn a_cancelled_request_leaves_no_connection_that_is_wrongly_set() {
     assert!(cancelled > 10 && done > 5, "{cancelled} were cancelled and {done} were not");
 }
 
+/// The same where the setting is prepared first, which the very first one of a connection is: what is cancelled then was
+/// never sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_cancelled_before_its_setting_was_sent_leaves_no_note_of_it() {
+    let Some(mut place) = Place::new().await else { return };
+    let a = tenant("a");
+    for times in 0.. {
+        assert!(times < 200, "it is done at some time");
+        place.store.close().await;
+        place.store = PostgresStore::connect(&place.url, false, 2).await.unwrap();
+        let is_done = polled(times, place.store.scope(Tenants::One(&a))).await.is_some();
+        assert_eq!(place.set_to(&a).await, "a\n", "after {times} polls");
+        if is_done {
+            break;
+        }
+    }
+}
+
 /// A connection that is made anew in the place of a broken one is set anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_replaced_is_set_again() {
