@@ -25,6 +25,9 @@ SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> $1
 ORDER BY c.relname = 'quarantine', c.relname";
 
+/// Whether a table has its wall, and holds its owner; the policy's command and its expressions.
+type Found = (bool, bool, Option<String>, Option<String>, Option<String>);
+
 /// A database with the service's tables.
 struct Place {
     url: String,
@@ -121,7 +124,7 @@ async fn every_table_of_tenants_has_one_policy_that_holds_its_owner() {
     assert!(tables.len() > 15, "{tables:?}");
     let mut expressions = BTreeSet::new();
     for table in &tables {
-        let walls: Vec<(bool, bool, Option<String>, Option<String>, Option<String>)> = sqlx::query_as(
+        let walls: Vec<Found> = sqlx::query_as(
             "SELECT c.relrowsecurity, c.relforcerowsecurity, p.cmd, p.qual, p.with_check FROM pg_class c
              LEFT JOIN pg_policies p ON p.tablename = c.relname AND p.schemaname = current_schema()
                AND p.permissive = 'PERMISSIVE' AND p.roles = '{public}'
@@ -263,9 +266,9 @@ async fn a_cancelled_request_leaves_no_connection_that_is_wrongly_set() {
             _ => polled(times, place.store.write_tool(&registration(one, TOOL, &spec))).await.is_some(),
         };
         if ended {
-            done += 1
+            done += 1;
         } else {
-            cancelled += 1
+            cancelled += 1;
         }
         // There is one connection: it is the one that was left.
         assert_eq!(place.set_to(one).await, format!("{one}\n"), "round {round}");
