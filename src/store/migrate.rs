@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use sqlx::migrate::{AppliedMigration, Migrate, MigrateError, Migration, MigrationType, Migrator};
-use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection as _, SqlSafeStr as _};
 
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 14;
+pub const LATEST: i64 = 15;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -49,6 +49,7 @@ const SQLITE: &[Script] = &[
     (12, "events", include_str!("../../migrations/sqlite/0012_events.sql")),
     (13, "subscriptions", include_str!("../../migrations/sqlite/0013_subscriptions.sql")),
     (14, "retention", include_str!("../../migrations/sqlite/0014_retention.sql")),
+    (15, "expand_wall", include_str!("../../migrations/sqlite/0015_expand_wall.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -65,6 +66,7 @@ const POSTGRES: &[Script] = &[
     (12, "events", include_str!("../../migrations/postgres/0012_events.sql")),
     (13, "subscriptions", include_str!("../../migrations/postgres/0013_subscriptions.sql")),
     (14, "retention", include_str!("../../migrations/postgres/0014_retention.sql")),
+    (15, "expand_wall", include_str!("../../migrations/postgres/0015_expand_wall.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.
@@ -93,16 +95,7 @@ pub async fn sqlite(connection: &mut SqliteConnection) -> Result<()> {
 ///
 /// # Errors
 /// As for [`sqlite`], except that migrations before a failed one stay.
-pub async fn postgres(pool: &PgPool) -> Result<()> {
-    // A connection of its own: its settings are those of a migration, and the advisory lock goes with
-    // the session, however this ends.
-    let mut connection = pool.acquire().await?.detach();
-    let done = bring_postgres(&mut connection).await;
-    connection.close().await?;
-    done
-}
-
-async fn bring_postgres(connection: &mut PgConnection) -> Result<()> {
+pub async fn postgres(connection: &mut PgConnection) -> Result<()> {
     if let Some(found) = found_postgres(connection).await?
         && missing(&found, POSTGRES)?.is_none()
     {
@@ -127,12 +120,12 @@ async fn bring_postgres(connection: &mut PgConnection) -> Result<()> {
     }
 }
 
-/// Whether a statement gave up waiting for a lock.
+/// Whether a statement gave up waiting for a lock, or was chosen to end a circle of those who wait.
 fn is_lock_timeout(error: &MigrateError) -> bool {
     match error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-            error.as_database_error().is_some_and(|database| database.code().as_deref() == Some("55P03"))
-        }
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => error
+            .as_database_error()
+            .is_some_and(|database| matches!(database.code().as_deref(), Some("55P03" | "40P01"))),
         _ => false,
     }
 }
@@ -149,9 +142,8 @@ pub async fn check_sqlite(connection: &mut SqliteConnection) -> Result<()> {
 ///
 /// # Errors
 /// [`StoreError::Schema`] where it can't.
-pub async fn check_postgres(pool: &PgPool) -> Result<()> {
-    let mut connection = pool.acquire().await?;
-    complete(&found_postgres(&mut connection).await?.unwrap_or_default(), POSTGRES)
+pub async fn check_postgres(connection: &mut PgConnection) -> Result<()> {
+    complete(&found_postgres(connection).await?.unwrap_or_default(), POSTGRES)
 }
 
 /// What a database says it has applied.

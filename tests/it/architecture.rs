@@ -80,6 +80,22 @@ fn sql_stands_in_the_store_alone() {
 }
 
 #[test]
+fn connections_to_postgres_stand_behind_the_wall() {
+    // `mod.rs` looks at the server before there is a store.
+    only_in(&["PgPool", "PgPoolOptions", "PgListener"], &["store/postgres/wall", "store/postgres/mod.rs"]);
+    only_in(
+        &["acquire", "begin_with"],
+        &[
+            "store/postgres/wall",
+            "store/postgres/mod.rs",
+            "store/sqlite",
+            "store/migrate.rs",
+            "store/postgres/inspect.rs",
+        ],
+    );
+}
+
+#[test]
 fn http_stands_at_the_edge_alone() {
     only_in(&["axum", "tower_http", "utoipa_axum"], &["http", "console", "app.rs", "cli"]);
 }

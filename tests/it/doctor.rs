@@ -105,9 +105,21 @@ async fn a_good_deployment(store: StoreUnderTest) {
     } else {
         // The cluster of the tests may run without.
         let has_fsync = bed.count("SELECT (current_setting('fsync') = 'on')::int").await == 1;
+        report.has("wall", "ok", "holds this role");
         report.has("durability", if has_fsync { "ok" } else { "fail" }, "fsync is");
         assert_eq!(report.code, if has_fsync { 0 } else { 2 }, "{}", report.text);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_no_policy_holds() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    let bed = Bed::new(StoreUnderTest::Postgres).await;
+    let Some(admin) = crate::support::postgres::as_admin(&bed.url()) else { return };
+    let found = report(doctor(&admin)).await;
+    found.has("wall", "warn", "does not hold this role").is_otherwise_well(&["wall", "disk"]);
 }
 
 async fn an_older_and_a_newer_schema(store: StoreUnderTest) {

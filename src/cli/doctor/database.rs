@@ -115,6 +115,17 @@ fn postgres(inspection: &Inspection, findings: &mut Findings) {
         let advice = ("a page that was half written in a crash can't be repaired", "set full_page_writes = on");
         findings.warn("durability", "full_page_writes is off", advice);
     }
+    match value("wall") {
+        "true" => findings.ok("wall", "row-level security holds this role", "a tenant's rows are hidden twice"),
+        "false" => {
+            let advice = (
+                "a statement that forgot its tenant would see every tenant's rows",
+                "connect with a role that is no superuser and has no BYPASSRLS",
+            );
+            findings.warn("wall", "row-level security does not hold this role", advice);
+        }
+        _ => {}
+    }
     if value("standby") == "true" {
         let advice = ("decisions need the primary", "connect to the primary");
         findings.fail("write", "the server is a standby", advice);

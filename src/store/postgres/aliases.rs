@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use sqlx::Row as _;
 
+use super::wall::Tenants;
 use super::{PostgresStore, sql};
 use crate::store::Result;
 use crate::store::aliases::{AliasKeyMark, AliasKeyStore, KeysRegistered, refused};
@@ -10,7 +11,7 @@ use crate::store::aliases::{AliasKeyMark, AliasKeyStore, KeysRegistered, refused
 #[async_trait]
 impl AliasKeyStore for PostgresStore {
     async fn register_alias_keys(&self, keys: &[AliasKeyMark]) -> Result<KeysRegistered> {
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(Tenants::Nobody).await?;
         // Replicas that start at once take turns.
         sqlx::query(sql::ALIAS_KEYS_LOCK).execute(&mut *transaction).await?;
         let rows = sqlx::query(sql::ALIAS_KEYS).fetch_all(&mut *transaction).await?;

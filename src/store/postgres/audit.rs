@@ -6,6 +6,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::query::journal_row;
+use super::wall::{Purpose, Tenants};
 use super::{PostgresStore, sql};
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::store::audit::{AuditFound, AuditPlace, AuditStore};
@@ -22,7 +23,7 @@ impl AuditStore for PostgresStore {
             .bind(effect)
             .bind(i32::try_from(revision).unwrap_or(i32::MAX))
             .bind(i64::from(limit))
-            .fetch_all(&self.readers)
+            .fetch_all(&mut *self.scope(Tenants::All(Purpose::Verification)).await?)
             .await?;
         rows.iter().map(found).collect()
     }

@@ -3,17 +3,23 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use sqlx::{PgConnection, PgPool, Row as _};
+use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
 use super::commit::many;
 use super::elapsed;
 use super::sql::{approvals as grants, profiles};
+use super::wall::{Tenants, Wall};
 use crate::store::{Result, RevisionRow};
 
 /// Commits revisions with what is beside them. Locks are taken in one order: sessions, grants, effects.
-pub(super) async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uuid>) -> Result<()> {
-    let mut transaction = writer.begin_with("BEGIN").await?;
+pub(super) async fn revise(
+    wall: &Wall,
+    whose: Tenants<'_>,
+    rows: &[&RevisionRow],
+    applied: &mut HashSet<Uuid>,
+) -> Result<()> {
+    let mut transaction = wall.begin_writer(whose).await?;
     let ready = hold_sessions(&mut transaction, rows).await?;
     let (ready, taken) = take_grants(&mut transaction, ready).await?;
     let mut done = HashSet::with_capacity(ready.len());

@@ -6,6 +6,7 @@ use sqlx::Row as _;
 use super::PostgresStore;
 use super::query::columns;
 use super::sql::bypass as sql;
+use super::wall::Tenants;
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::domain::time::Timestamp;
 use crate::store::bypass::{BypassStore, Glance};
@@ -15,7 +16,11 @@ use crate::store::{Position, Result};
 impl BypassStore for PostgresStore {
     async fn glances(&self, keys: &[EffectKey]) -> Result<Vec<Option<Glance>>> {
         let (tenants, effects) = columns(keys);
-        let rows = sqlx::query(sql::GLANCES).bind(tenants).bind(effects).fetch_all(&self.readers).await?;
+        let rows = sqlx::query(sql::GLANCES)
+            .bind(tenants)
+            .bind(effects)
+            .fetch_all(&mut *self.scope(Tenants::of(keys)).await?)
+            .await?;
         rows.iter()
             .map(|row| {
                 let found: (Option<String>, Option<i16>) = (row.try_get(0)?, row.try_get(1)?);
@@ -38,7 +43,7 @@ impl BypassStore for PostgresStore {
             .bind(after.effect)
             .bind(before.micros())
             .bind(i64::from(limit))
-            .fetch_all(&self.readers)
+            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
             .await?;
         rows.iter()
             .map(|row| {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::checkpoints as sql;
+use super::wall::{Purpose, Tenants};
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::domain::time::Timestamp;
 use crate::limits;
@@ -62,7 +63,7 @@ impl Look<'_> {
         let room = self.limit.saturating_sub(self.rows.len());
         let query = sqlx::query(sql::MOVED).bind(tenant).bind(moved).bind(effect).bind(int(revision));
         let query = query.bind(self.before).bind(i64::try_from(room).unwrap_or(i64::MAX));
-        for row in &query.fetch_all(&self.store.readers).await? {
+        for row in &query.fetch_all(&mut *self.store.scope(Tenants::All(Purpose::Checkpoints)).await?).await? {
             self.at = row.try_get(0)?;
             self.rows.push(MovedRow {
                 tenant: row.try_get(1)?,
@@ -78,7 +79,7 @@ impl Look<'_> {
 #[async_trait]
 impl CheckpointStore for PostgresStore {
     async fn checkpoint_mark(&self) -> Result<Mark> {
-        let Some(row) = sqlx::query(sql::MARK).fetch_optional(&self.readers).await? else {
+        let Some(row) = sqlx::query(sql::MARK).fetch_optional(&mut *self.scope(Tenants::Nobody).await?).await? else {
             return Err(Corruption { table: "checkpoint_mark", column: "one", key: "1".to_owned() }.into());
         };
         Ok(Mark {
@@ -95,7 +96,8 @@ impl CheckpointStore for PostgresStore {
         let (low, to) = if let (Some(low), Some(to)) = (after.low, after.again_to) {
             (low, to)
         } else {
-            let horizon: i64 = sqlx::query_scalar(sql::HORIZON).fetch_one(&self.readers).await?;
+            let horizon: i64 =
+                sqlx::query_scalar(sql::HORIZON).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
             // A mark that is ahead of the server was made by another one: transactions are counted anew there, and
             // nobody knows what was seen.
             (if after.moved > horizon { EVERYTHING } else { after.moved }, horizon)
@@ -107,7 +109,11 @@ impl CheckpointStore for PostgresStore {
         }
         let from = if after.low.is_some() { after.tenant.as_str() } else { "" };
         let tenants = sqlx::query_scalar(sql::MOVED_TENANTS).bind(from).bind(low).bind(before).bind(i64::from(limit));
-        let tenants: Vec<String> = if look.is_full() { Vec::new() } else { tenants.fetch_all(&self.readers).await? };
+        let tenants: Vec<String> = if look.is_full() {
+            Vec::new()
+        } else {
+            tenants.fetch_all(&mut *self.scope(Tenants::All(Purpose::Checkpoints)).await?).await?
+        };
         let has_all_tenants = !look.is_full() && tenants.len() < size(limit);
         for tenant in &tenants {
             if look.is_full() {
@@ -135,7 +141,10 @@ impl CheckpointStore for PostgresStore {
     async fn newest_checkpoints(&self, tenants: &[Tenant]) -> Result<Vec<Option<(u64, String)>>> {
         let mut newest = Vec::with_capacity(tenants.len());
         for tenant in tenants {
-            let row = sqlx::query(sql::CHECKPOINT_NEWEST).bind(tenant.as_str()).fetch_optional(&self.readers).await?;
+            let row = sqlx::query(sql::CHECKPOINT_NEWEST)
+                .bind(tenant.as_str())
+                .fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?)
+                .await?;
             newest.push(match row {
                 Some(row) => Some((unsigned(row.try_get::<i64, _>(0)?, "checkpoints", "number")?, row.try_get(1)?)),
                 None => None,
@@ -145,7 +154,8 @@ impl CheckpointStore for PostgresStore {
     }
 
     async fn write_checkpoints(&self, seen: &Mark, next: &Mark, rows: &[CheckpointRow]) -> Result<bool> {
-        let mut tx = self.readers.begin_with("BEGIN").await?;
+        let whose = Tenants::These(rows.iter().map(|row| row.tenant.as_str()).collect());
+        let mut tx = self.begin(whose).await?;
         let set = sqlx::query(sql::MARK_SET)
             .bind(next.moved)
             .bind(next.tenant.as_str())
@@ -180,7 +190,12 @@ impl CheckpointStore for PostgresStore {
     async fn checkpoints(&self, after: Option<(&str, u64)>, limit: u32) -> Result<Vec<CheckpointRow>> {
         let (tenant, number) = after.unwrap_or(("", 0));
         let query = sqlx::query(sql::CHECKPOINTS).bind(tenant).bind(long(number)).bind(i64::from(limit));
-        query.fetch_all(&self.readers).await?.iter().map(checkpoint).collect()
+        query
+            .fetch_all(&mut *self.scope(Tenants::All(Purpose::Verification)).await?)
+            .await?
+            .iter()
+            .map(checkpoint)
+            .collect()
     }
 
     async fn checkpoint_of(&self, tenant: &Tenant, from: Timestamp, leaf: &[u8]) -> Result<Option<CheckpointRow>> {
@@ -189,7 +204,7 @@ impl CheckpointStore for PostgresStore {
             .bind(from.micros())
             .bind(leaf)
             .bind(i64::from(limits::CHECKPOINT_SCAN));
-        query.fetch_optional(&self.readers).await?.as_ref().map(checkpoint).transpose()
+        query.fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?).await?.as_ref().map(checkpoint).transpose()
     }
 
     async fn entry_hashes(&self, wanted: &[(EffectKey, u32)]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -197,6 +212,7 @@ impl CheckpointStore for PostgresStore {
         let effects: Vec<Uuid> = wanted.iter().map(|(key, _)| key.effect).collect();
         let revisions: Vec<i32> = wanted.iter().map(|(_, revision)| int(*revision)).collect();
         let query = sqlx::query_scalar(sql::ENTRY_HASHES).bind(tenants).bind(effects).bind(revisions);
-        Ok(query.fetch_all(&self.readers).await?)
+        let whose = Tenants::of(wanted.iter().map(|(key, _)| key));
+        Ok(query.fetch_all(&mut *self.scope(whose).await?).await?)
     }
 }

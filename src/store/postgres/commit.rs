@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 
 use sqlx::postgres::PgRow;
-use sqlx::{PgExecutor, PgPool, Row as _};
+use sqlx::{PgExecutor, Row as _};
 use uuid::Uuid;
 
+use super::wall::{Tenants, Wall};
 use super::{beside, single, sql};
 use crate::store::rows::state_code;
 use crate::store::{ChangeSet, Committed, Postponed, Renewal, Result, RevisionRow};
 
 /// Commits a batch (see [`crate::store::Store::commit`]).
-pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
+pub(super) async fn commit(wall: &Wall, batch: &[ChangeSet]) -> Result<Vec<Committed>> {
     let mut revisions = Vec::with_capacity(batch.len());
     let mut renewals = Vec::new();
     // What is lost here would fail the whole statement, or be applied in no order: a second change of
@@ -38,17 +39,18 @@ pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<C
             }
         });
     }
+    let whose = Tenants::of(batch.iter().map(ChangeSet::key));
     let mut applied: HashSet<Uuid> = HashSet::with_capacity(batch.len());
     if !revisions.is_empty() {
         if revisions.iter().any(|row| row.beside.is_some()) {
-            beside::revise(writer, &revisions, &mut applied).await?;
+            beside::revise(wall, whose.clone(), &revisions, &mut applied).await?;
         } else {
-            revise(writer, &revisions, &mut applied).await?;
+            revise(wall, whose.clone(), &revisions, &mut applied).await?;
         }
     }
     let mut renewed = HashSet::new();
     if !renewals.is_empty() {
-        renew(writer, &renewals, &mut renewed).await?;
+        renew(wall, whose, &renewals, &mut renewed).await?;
     }
     Ok(batch
         .iter()
@@ -65,12 +67,14 @@ pub(super) async fn commit(writer: &PgPool, batch: &[ChangeSet]) -> Result<Vec<C
         .collect())
 }
 
-async fn revise(writer: &PgPool, rows: &[&RevisionRow], applied: &mut HashSet<Uuid>) -> Result<()> {
+async fn revise(wall: &Wall, whose: Tenants<'_>, rows: &[&RevisionRow], applied: &mut HashSet<Uuid>) -> Result<()> {
+    let mut writer = wall.scope_writer(whose).await?;
     let done = match rows {
-        [row] if !row.was_open => single::fresh(writer, row).await?,
-        [row] if row.open.is_none() && row.tool_stamp.is_none() => single::closed(writer, row).await?,
-        rows => many(writer, rows).await?,
+        [row] if !row.was_open => single::fresh(&mut writer, row).await?,
+        [row] if row.open.is_none() && row.tool_stamp.is_none() => single::closed(&mut writer, row).await?,
+        rows => many(&mut *writer, rows).await?,
     };
+    writer.done();
     for row in done {
         applied.insert(row.try_get(0)?);
     }
@@ -144,7 +148,8 @@ pub(super) fn tool_of(row: &RevisionRow) -> Option<&str> {
     }
 }
 
-async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) -> Result<()> {
+async fn renew(wall: &Wall, whose: Tenants<'_>, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) -> Result<()> {
+    let mut writer = wall.scope_writer(whose).await?;
     let done = sqlx::query(sql::RENEW)
         .bind(rows.iter().map(|r| r.key.tenant.as_str()).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.key.effect).collect::<Vec<_>>())
@@ -152,8 +157,9 @@ async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) 
         .bind(rows.iter().map(|r| i32::try_from(r.fence).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
         .bind(i64::try_from(rows.len()).unwrap_or(i64::MAX))
-        .fetch_all(writer)
+        .fetch_all(&mut *writer)
         .await?;
+    writer.done();
     for row in done {
         renewed.insert(row.try_get(0)?);
     }
@@ -161,14 +167,14 @@ async fn renew(writer: &PgPool, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) 
 }
 
 /// Puts off what is due (see [`crate::store::Postponed`]).
-pub(super) async fn postpone(pool: &PgPool, rows: &[Postponed]) -> Result<Vec<Uuid>> {
+pub(super) async fn postpone(wall: &Wall, rows: &[Postponed]) -> Result<Vec<Uuid>> {
     let done = sqlx::query(sql::POSTPONE)
         .bind(rows.iter().map(|r| r.key.tenant.as_str()).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.key.effect).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| i32::try_from(r.revision).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
         .bind(i64::try_from(rows.len()).unwrap_or(i64::MAX))
-        .fetch_all(pool)
+        .fetch_all(&mut *wall.scope(Tenants::of(rows.iter().map(|row| &row.key))).await?)
         .await?;
     done.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }

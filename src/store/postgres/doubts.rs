@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::doubts as sql;
+use super::wall::{Purpose, Tenants};
 use crate::domain::ids::{Name, Tenant};
 use crate::store::doubts::{DoubtStore, DoubtWake};
 use crate::store::{Corruption, Result};
@@ -14,14 +15,17 @@ use crate::store::{Corruption, Result};
 #[async_trait]
 impl DoubtStore for PostgresStore {
     async fn doubt_wakes(&self, limit: u32) -> Result<Vec<DoubtWake>> {
-        let rows = sqlx::query(sql::DOUBT_WAKES).bind(i64::from(limit)).fetch_all(self.pool()).await?;
+        let rows = sqlx::query(sql::DOUBT_WAKES)
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.scope(Tenants::All(Purpose::Doubts)).await?)
+            .await?;
         rows.iter().map(wake_of).collect()
     }
 
     async fn wake_doubts(&self, wake: &DoubtWake, limit: u32) -> Result<Option<usize>> {
         let (tenant, tool) = (wake.tenant.as_str(), wake.tool.as_str());
         let after_effect = wake.after_effect.unwrap_or(Uuid::nil());
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(Tenants::One(&wake.tenant)).await?;
         let page = sqlx::query(sql::DOUBT_PAGE)
             .bind(tenant)
             .bind(tool)

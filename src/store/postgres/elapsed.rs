@@ -5,6 +5,7 @@ use sqlx::PgConnection;
 
 use super::PostgresStore;
 use super::sql::elapsed as sql;
+use super::wall::Tenants;
 use crate::domain::elapsed::WaitSpan;
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
@@ -15,7 +16,7 @@ use crate::store::{Result, RevisionRow};
 impl ElapsedStore for PostgresStore {
     async fn run_waits(&self, tenant: &Tenant, run: &Name, limit: u32) -> Result<Vec<WaitSpan>> {
         let query = sqlx::query_as(sql::RUN_WAITS).bind(tenant.as_str()).bind(run.as_str()).bind(i64::from(limit));
-        let found: Vec<(i64, Option<i64>)> = query.fetch_all(&self.readers).await?;
+        let found: Vec<(i64, Option<i64>)> = query.fetch_all(&mut *self.scope(Tenants::One(tenant)).await?).await?;
         Ok(found.into_iter().map(wait_span).collect())
     }
 }

@@ -2,11 +2,12 @@
 
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::feed as sql;
+use super::wall::{Purpose, Tenants, Wall};
 use crate::domain::ids::Tenant;
 use crate::store::Result;
 use crate::store::feed::{FeedContent, FeedMark, FeedPage, FeedRow, FeedStore};
@@ -35,7 +36,7 @@ impl FeedStore for PostgresStore {
             .bind(from.effect)
             .bind(i32::try_from(from.revision).unwrap_or(i32::MAX))
             .bind(i64::from(limit))
-            .fetch_all(&self.readers)
+            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
             .await?;
         let more = found.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
         Ok(FeedPage { rows: found.iter().map(feed_row).collect::<Result<_>>()?, more })
@@ -43,18 +44,20 @@ impl FeedStore for PostgresStore {
 
     async fn feed_end(&self, tenant: &Tenant) -> Result<Option<FeedRow>> {
         let query = sqlx::query(sql::FEED_END).bind(tenant.as_str());
-        query.fetch_optional(&self.readers).await?.as_ref().map(feed_row).transpose()
+        query.fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?).await?.as_ref().map(feed_row).transpose()
     }
 
     async fn feed_place_is_pruned(&self, tenant: &Tenant, place: &FeedMark) -> Result<bool> {
         let query = sqlx::query_scalar(sql::FEED_PRUNED).bind(tenant.as_str()).bind(place.effect);
-        Ok(query.fetch_one(&self.readers).await?)
+        Ok(query.fetch_one(&mut *self.scope(Tenants::One(tenant)).await?).await?)
     }
 
     async fn feed_moved(&self, seen: &[(Tenant, i64)]) -> Result<Vec<bool>> {
         let (tenants, numbers): (Vec<&str>, Vec<i64>) =
             seen.iter().map(|(tenant, number)| (tenant.as_str(), *number)).unzip();
-        Ok(sqlx::query_scalar(sql::FEED_MOVED).bind(tenants).bind(numbers).fetch_all(&self.readers).await?)
+        let whose = Tenants::These(tenants.iter().copied().collect());
+        let query = sqlx::query_scalar(sql::FEED_MOVED).bind(tenants).bind(numbers);
+        Ok(query.fetch_all(&mut *self.scope(whose).await?).await?)
     }
 }
 
@@ -65,11 +68,11 @@ async fn highest(connection: &mut PgConnection) -> Result<(i64, bool)> {
 
 /// After a restore into a cluster that counts lower, what is written next would stand before what is
 /// there, and readers would miss it without a sign. Then all further numbers get a base above them.
-pub(super) async fn continue_numbers(pool: &PgPool) -> Result<()> {
-    if !highest(&mut *pool.acquire().await?).await?.1 {
+pub(super) async fn continue_numbers(wall: &Wall) -> Result<()> {
+    if !highest(&mut *wall.scope(Tenants::All(Purpose::FeedOrigin)).await?).await?.1 {
         return Ok(());
     }
-    let mut transaction = pool.begin_with("BEGIN").await?;
+    let mut transaction = wall.begin(Tenants::All(Purpose::FeedOrigin)).await?;
     sqlx::query(sql::FEED_LOCK).execute(&mut *transaction).await?;
     // Again under the lock: another replica may have been first.
     let (highest, is_behind) = highest(&mut transaction).await?;

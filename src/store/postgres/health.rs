@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::health as sql;
+use super::wall::{Purpose, Tenants};
 use crate::store::Result;
 use crate::store::health::WriteHealth;
 
@@ -20,7 +21,7 @@ impl PostgresStore {
     /// Writes what a commit writes, over a connection that commits, and takes it back: an entry of nobody. Nobody ever
     /// sees it.
     pub(super) async fn try_write(&self) -> Result<()> {
-        let mut transaction = self.writer.begin_with("BEGIN").await?;
+        let mut transaction = self.wall.begin_writer(Tenants::All(Purpose::Health)).await?;
         // It ends by itself, well before a commit would: tries must not take the connections of commits.
         sqlx::query(sql::PROBE_LIMITS).execute(&mut *transaction).await?;
         let filling = "x".repeat(PROBE_BYTES);

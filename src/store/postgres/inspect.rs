@@ -4,6 +4,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
 use super::sql::{self, inspect as looks};
+use super::wall::{self, Purpose};
 use crate::limits;
 use crate::store::inspect::{Inspection, sealed_start};
 use crate::store::migrate::{self, Level};
@@ -15,7 +16,7 @@ pub(in crate::store) async fn inspect(url: &str) -> Result<Inspection> {
         url.parse().map_err(|_| StoreError::Open("DATABASE_URL is not a valid Postgres URL".to_owned()))?;
     let options = options.application_name("actonce doctor").disable_statement_logging();
     let options = options.options([("statement_timeout", "5s"), ("lock_timeout", "2s")]);
-    let mut connection = options.connect().await?;
+    let mut connection = wall::connect(options, Purpose::Inspection).await?;
     let row = sqlx::query(looks::INSPECT_SERVER).fetch_one(&mut connection).await?;
     let names = ["server_version_num", "fsync", "synchronous_commit", "full_page_writes", "standby", "read_only"];
     let mut settings = Vec::new();
@@ -52,6 +53,8 @@ async fn write(connection: &mut PgConnection) -> sqlx::Result<()> {
 }
 
 async fn read(connection: &mut PgConnection, found: &mut Inspection) -> Result<()> {
+    let holds: bool = sqlx::query_scalar(sql::WALL_HOLDS).fetch_one(&mut *connection).await?;
+    found.settings.push(("wall", holds.to_string()));
     for row in sqlx::query(sql::ALIAS_KEYS).fetch_all(&mut *connection).await? {
         found.alias_keys.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
     }

@@ -1,22 +1,21 @@
 //! Announcements between replicas: one listening connection per process, never inside a write.
 
-use sqlx::PgPool;
-use sqlx::postgres::PgListener;
 use tokio::sync::mpsc;
 
 use super::sql;
+use super::wall::{Tenants, Wall};
 use crate::store::Result;
 
 /// The channel.
 const CHANNEL: &str = "actonce";
 
-pub(super) async fn announce(pool: &PgPool, message: &str) -> Result<()> {
-    sqlx::query(sql::NOTIFY).bind(message).execute(pool).await?;
+pub(super) async fn announce(wall: &Wall, message: &str) -> Result<()> {
+    sqlx::query(sql::NOTIFY).bind(message).execute(&mut *wall.scope(Tenants::Nobody).await?).await?;
     Ok(())
 }
 
-pub(super) async fn listen(pool: &PgPool, sink: mpsc::Sender<String>) -> Result<()> {
-    let mut listener = PgListener::connect_with(pool).await?;
+pub(super) async fn listen(wall: &Wall, sink: mpsc::Sender<String>) -> Result<()> {
+    let mut listener = wall.listener().await?;
     listener.listen(CHANNEL).await?;
     loop {
         // `None`: the connection broke and was made again; whatever was announced meanwhile is

@@ -29,8 +29,9 @@ mod single;
 pub mod sql;
 mod subscriptions;
 mod tools;
+pub mod wall;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
@@ -38,6 +39,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgPool, Row as _};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+use self::wall::{Purpose, Scoped, ScopedTransaction, Tenants, Wall};
 use super::health::Writes;
 use super::{
     Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError, ToolRow,
@@ -49,22 +51,17 @@ use crate::domain::state::State;
 use crate::domain::time::Timestamp;
 use crate::telemetry::probe;
 
-/// How long a caller waits for a connection before the store counts as unavailable.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Connections that commit. With two, the database works on one batch while another one is flushed; more would
 /// only split the batches.
-const COMMITS_AT_ONCE: usize = 2;
+const COMMITS_AT_ONCE: u8 = 2;
 /// How often it is looked whether sessions are shared; others may use the pooler meanwhile.
 const SESSION_TRIES: u32 = 4;
 
 /// A Postgres database.
 #[derive(Debug)]
 pub struct PostgresStore {
-    /// The connections that commit, and nothing else.
-    writer: PgPool,
-    /// Reads and everything that is not hot.
-    readers: PgPool,
+    /// The connections, each with the tenants that it was set to.
+    wall: Wall,
     writes: Writes,
 }
 
@@ -88,12 +85,7 @@ impl PostgresStore {
             ("statement_timeout", "15s"),
             ("idle_in_transaction_session_timeout", "15s"),
         ]);
-        let pool = |max: u32| {
-            // The pool's ping before each use would cost an eighth of the throughput; a broken
-            // connection shows itself in the statement.
-            PgPoolOptions::new().max_connections(max).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
-        };
-        let probe = pool(2).connect_with(options.clone()).await?;
+        let probe = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
         if shares_sessions(&probe).await? {
             return Err(StoreError::Open(
                 "the database is reached through a pooler that gives every transaction another session (transaction \
@@ -115,30 +107,54 @@ impl PostgresStore {
         if fsync != "on" {
             tracing::warn!("the database server runs with fsync off: acknowledged effects can be lost");
         }
-        let readers = pool(connections.max(2)).connect_with(options.clone()).await?;
         // A pooler in between may drop what a connection asks for at its start.
-        if !sqlx::query_scalar::<_, bool>(sql::HAS_SETTINGS).fetch_one(&readers).await? {
+        let mut connection = wall::connect(options.clone(), Purpose::Migration).await?;
+        if !sqlx::query_scalar::<_, bool>(sql::HAS_SETTINGS).fetch_one(&mut connection).await? {
             return Err(StoreError::Open(
                 "the settings of a connection did not arrive at the database, or were changed on the way \
                  (a connection pooler?): see docs/scaling.md"
                     .to_owned(),
             ));
         }
+        let prepared = prepare(&mut connection, migrate).await;
+        // Whichever way it went: the advisory lock of a migration goes with the session.
+        connection.close().await?;
+        prepared?;
+        let wall = Wall::new(&wall::declared(options), connections.max(2), u32::from(COMMITS_AT_ONCE));
         if migrate {
-            migrate::postgres(&readers).await?;
-            feed::continue_numbers(&readers).await?;
-        } else {
-            migrate::check_postgres(&readers).await?;
+            feed::continue_numbers(&wall).await?;
         }
-        let writer = pool(u32::try_from(COMMITS_AT_ONCE).unwrap_or(1)).connect_with(options).await?;
-        Ok(Self { writer, readers, writes: Writes::default() })
+        Ok(Self { wall, writes: Writes::default() })
     }
 
-    /// The pool, for tests that look at the tables.
-    #[must_use]
-    pub const fn pool(&self) -> &PgPool {
-        &self.readers
+    /// A connection that sees these tenants' rows.
+    ///
+    /// # Errors
+    /// There is none in time.
+    pub async fn scope(&self, whose: Tenants<'_>) -> Result<Scoped> {
+        self.wall.scope(whose).await
     }
+
+    /// A transaction that sees these tenants' rows.
+    async fn begin(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
+        self.wall.begin(whose).await
+    }
+}
+
+/// Migrates or checks the schema, and looks whether the policies hold this role.
+async fn prepare(connection: &mut PgConnection, migrate: bool) -> Result<()> {
+    if migrate {
+        migrate::postgres(connection).await?;
+    } else {
+        migrate::check_postgres(connection).await?;
+    }
+    if !sqlx::query_scalar::<_, bool>(sql::WALL_HOLDS).fetch_one(connection).await? {
+        tracing::warn!(
+            "the database's role is a superuser or has BYPASSRLS: row-level security, the second wall between tenants, \
+             does not hold it; see docs/security.md"
+        );
+    }
+    Ok(())
 }
 
 /// Whether a pooler hands one session of the database to several connections. Two connections of a database
@@ -164,14 +180,6 @@ async fn session(connection: &mut PgConnection) -> Result<i32> {
     Ok(row.try_get(0)?)
 }
 
-/// Closes the connections of a pool that nobody uses. A connection that was made to a standby, or while
-/// the database took no writes, would stay so; the next one may find the database that does.
-fn forget(pool: &PgPool) {
-    while let Some(connection) = pool.try_acquire() {
-        drop(connection.detach());
-    }
-}
-
 #[async_trait]
 impl Store for PostgresStore {
     fn backend(&self) -> Backend {
@@ -179,15 +187,15 @@ impl Store for PostgresStore {
     }
 
     async fn now(&self) -> Result<Timestamp> {
-        let micros: i64 = sqlx::query_scalar(sql::NOW).fetch_one(&self.readers).await?;
+        let micros: i64 = sqlx::query_scalar(sql::NOW).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
         Ok(Timestamp::from_micros(micros))
     }
 
     async fn takes_writes(&self) -> Result<bool> {
-        let takes_writes: bool = sqlx::query_scalar(sql::TAKES_WRITES).fetch_one(&self.readers).await?;
+        let takes_writes: bool =
+            sqlx::query_scalar(sql::TAKES_WRITES).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
         if !takes_writes {
-            forget(&self.readers);
-            forget(&self.writer);
+            self.wall.forget(false);
         } else if self.writes.have_failed() {
             if !self.writes.may_try() {
                 return Ok(false);
@@ -203,90 +211,90 @@ impl Store for PostgresStore {
         // One statement that commits itself: nothing tells its work and its flush apart.
         let began = Instant::now();
         let under_way = self.writes.begin();
-        let done = commit::commit(&self.writer, batch).await;
+        let done = commit::commit(&self.wall, batch).await;
         drop(under_way);
         probe::committed(began);
         self.writes.note(&done);
-        if done.as_ref().is_err_and(StoreError::is_read_only) {
-            forget(&self.writer);
+        // Others are likely no better, and the next try should not have to find that out one by one.
+        if done.as_ref().is_err_and(|error| error.is_read_only() || error.is_broken_connection()) {
+            self.wall.forget(true);
         }
         done
     }
 
     fn commits_at_once(&self) -> usize {
-        COMMITS_AT_ONCE
+        usize::from(COMMITS_AT_ONCE)
     }
 
     async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>> {
-        query::load(&self.readers, keys).await
+        query::load(&self.wall, keys).await
     }
 
     async fn revisions(&self, keys: &[EffectKey]) -> Result<Vec<u32>> {
-        query::revisions(&self.readers, keys).await
+        query::revisions(&self.wall, keys).await
     }
 
     async fn twin(&self, tenant: &Tenant, duplicate: Uuid) -> Result<Option<EffectKey>> {
-        query::twin(&self.readers, tenant, duplicate).await
+        query::twin(&self.wall, tenant, duplicate).await
     }
 
     async fn due(&self, limit: u32) -> Result<Vec<EffectKey>> {
-        query::due(&self.readers, limit).await
+        query::due(&self.wall, limit).await
     }
 
     async fn postpone(&self, postponed: &[Postponed]) -> Result<Vec<Uuid>> {
-        commit::postpone(&self.readers, postponed).await
+        commit::postpone(&self.wall, postponed).await
     }
 
     async fn next_due(&self) -> Result<(Option<Timestamp>, Timestamp)> {
-        query::next_due(&self.readers).await
+        query::next_due(&self.wall).await
     }
 
     async fn walk(&self, tenant: &Tenant, walk: &Walk, after: Option<Position>, limit: u32) -> Result<Vec<Position>> {
-        query::walk(&self.readers, tenant, walk, after, limit).await
+        query::walk(&self.wall, tenant, walk, after, limit).await
     }
 
     async fn run_states(&self, tenant: &Tenant, run: &Name) -> Result<Vec<(State, u64)>> {
-        query::run_states(&self.readers, tenant, run).await
+        query::run_states(&self.wall, tenant, run).await
     }
 
     async fn open_states(&self) -> Result<Vec<(State, u64, Timestamp)>> {
-        query::open_states(&self.readers).await
+        query::open_states(&self.wall).await
     }
 
     async fn journal(&self, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
-        query::journal(&self.readers, key, after, limit).await
+        query::journal(&self.wall, key, after, limit).await
     }
 
     async fn open_marks(&self, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {
-        query::open_marks(&self.readers, after, limit).await
+        query::open_marks(&self.wall, after, limit).await
     }
 
     async fn tool(&self, tenant: &Tenant, name: &Name) -> Result<Option<ToolRow>> {
-        tools::tool(&self.readers, tenant, name).await
+        tools::tool(&self.wall, tenant, name).await
     }
 
     async fn tool_revision(&self, tenant: &Tenant, name: &Name, revision: u32) -> Result<Option<ToolRow>> {
-        tools::tool_revision(&self.readers, tenant, name, revision).await
+        tools::tool_revision(&self.wall, tenant, name, revision).await
     }
 
     async fn tools(&self, tenant: &Tenant, after: Option<&Name>, limit: u32) -> Result<Vec<ToolRow>> {
-        tools::tools(&self.readers, tenant, after, limit).await
+        tools::tools(&self.wall, tenant, after, limit).await
     }
 
     async fn write_tool(&self, write: &ToolWrite) -> Result<ToolWritten> {
-        tools::write_tool(&self.readers, write).await
+        tools::write_tool(&self.wall, write).await
     }
 
     async fn announce(&self, message: &str) -> Result<()> {
-        listen::announce(&self.readers, message).await
+        listen::announce(&self.wall, message).await
     }
 
     async fn listen(&self, sink: mpsc::Sender<String>) -> Result<()> {
-        listen::listen(&self.readers, sink).await
+        listen::listen(&self.wall, sink).await
     }
 
     async fn close(&self) {
-        self.writer.close().await;
-        self.readers.close().await;
+        self.wall.close().await;
     }
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::operators as sql;
+use super::wall::{Purpose, Tenants};
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::limits;
@@ -44,14 +45,18 @@ impl OperatorStore for PostgresStore {
                 query.bind(due_until.micros()).bind(i64::from(limits::OVERDUE_SCAN_ROWS))
             }
         };
-        query.fetch_all(self.pool()).await?.iter().map(queue_row).collect()
+        let whose = match walk {
+            QueueWalk::Overdue { .. } => Tenants::All(Purpose::Overdue),
+            _ => Tenants::One(tenant),
+        };
+        query.fetch_all(&mut *self.scope(whose).await?).await?.iter().map(queue_row).collect()
     }
 
     async fn doubtful_tools(&self, tenant: &Tenant, limit: u32) -> Result<Vec<Name>> {
         let names: Vec<String> = sqlx::query_scalar(sql::DOUBTFUL_TOOLS)
             .bind(tenant.as_str())
             .bind(i64::from(limit))
-            .fetch_all(self.pool())
+            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
             .await?;
         Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
     }
@@ -62,7 +67,7 @@ impl OperatorStore for PostgresStore {
             .bind(key.tenant.as_str())
             .bind(key.effect)
             .bind(wanted)
-            .fetch_all(self.pool())
+            .fetch_all(&mut *self.scope(Tenants::One(&key.tenant)).await?)
             .await?;
         rows.iter()
             .map(|row| {

@@ -5,6 +5,6 @@ use crate::store::{PoolStore, PoolUse};
 
 impl PoolStore for PostgresStore {
     fn pools(&self) -> Vec<PoolUse> {
-        vec![PoolUse::of("readers", &self.readers), PoolUse::of("writer", &self.writer)]
+        self.wall.pools()
     }
 }

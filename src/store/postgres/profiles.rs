@@ -6,6 +6,7 @@ use sqlx::{PgConnection, Row as _};
 
 use super::PostgresStore;
 use super::sql::profiles as sql;
+use super::wall::Tenants::One;
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::store::profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
@@ -51,14 +52,14 @@ impl ProfileStore for PostgresStore {
             .bind(&profile.components)
             .bind(profile.declared_at.micros())
             .bind(profile.declared_by.as_str())
-            .execute(&self.readers)
+            .execute(&mut *self.scope(One(tenant)).await?)
             .await?;
         Ok(())
     }
 
     async fn profile(&self, tenant: &Tenant, id: &Name) -> Result<Option<ProfileRow>> {
         let query = sqlx::query(sql::PROFILE).bind(tenant.as_str()).bind(id.as_str());
-        let Some(row) = query.fetch_optional(&self.readers).await? else { return Ok(None) };
+        let Some(row) = query.fetch_optional(&mut *self.scope(One(tenant)).await?).await? else { return Ok(None) };
         Ok(Some(ProfileRow {
             id: id.clone(),
             components: row.try_get(0)?,
@@ -68,12 +69,12 @@ impl ProfileStore for PostgresStore {
     }
 
     async fn session(&self, tenant: &Tenant, id: &Name) -> Result<Option<SessionRow>> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.scope(One(tenant)).await?;
         session(&mut connection, tenant, id).await
     }
 
     async fn bind_session(&self, tenant: &Tenant, row: &SessionRow) -> Result<SessionRow> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.scope(One(tenant)).await?;
         sqlx::query(sql::SESSION_BIND)
             .bind(tenant.as_str())
             .bind(row.id.as_str())
@@ -88,7 +89,7 @@ impl ProfileStore for PostgresStore {
     }
 
     async fn adopt(&self, tenant: &Tenant, wish: &Adoption) -> Result<Adopted> {
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(One(tenant)).await?;
         let query = sqlx::query(sql::SESSION_TAKE).bind(tenant.as_str()).bind(wish.session.as_str());
         let taken = query.fetch_optional(&mut *transaction).await?;
         if let Some(known) = adoption(&mut transaction, tenant, wish).await? {

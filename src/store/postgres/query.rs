@@ -2,11 +2,12 @@
 
 use std::result::Result as StdResult;
 
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row as _};
 use uuid::Uuid;
 
 use super::sql;
+use super::wall::{Purpose, Tenants, Wall};
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
 use crate::domain::state::State;
@@ -19,9 +20,11 @@ pub(super) fn columns(keys: &[EffectKey]) -> (Vec<&str>, Vec<Uuid>) {
     keys.iter().map(|key| (key.tenant.as_str(), key.effect)).unzip()
 }
 
-pub(super) async fn load(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<StdResult<Option<Record>, Unloadable>>> {
+pub(super) async fn load(wall: &Wall, wanted: &[EffectKey]) -> Result<Vec<StdResult<Option<Record>, Unloadable>>> {
     let (tenants, effects) = columns(wanted);
-    let rows = sqlx::query(sql::LOAD).bind(tenants).bind(effects).fetch_all(pool).await?;
+    let mut reader = wall.scope(Tenants::of(wanted)).await?;
+    let rows = sqlx::query(sql::LOAD).bind(tenants).bind(effects).fetch_all(&mut *reader).await?;
+    reader.done();
     let mut grouped: Vec<(Vec<EntryColumns>, Option<Timestamp>)> = Vec::new();
     grouped.resize_with(wanted.len(), || (Vec::new(), None));
     for row in &rows {
@@ -41,20 +44,29 @@ pub(super) async fn load(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<StdR
     Ok(wanted.iter().zip(grouped).map(|(key, (entries, due))| record_of(key, entries, due)).collect())
 }
 
-pub(super) async fn revisions(pool: &PgPool, wanted: &[EffectKey]) -> Result<Vec<u32>> {
+pub(super) async fn revisions(wall: &Wall, wanted: &[EffectKey]) -> Result<Vec<u32>> {
     let (tenants, effects) = columns(wanted);
-    let found: Vec<i32> = sqlx::query_scalar(sql::REVISIONS).bind(tenants).bind(effects).fetch_all(pool).await?;
+    let mut reader = wall.scope(Tenants::of(wanted)).await?;
+    let found: Vec<i32> =
+        sqlx::query_scalar(sql::REVISIONS).bind(tenants).bind(effects).fetch_all(&mut *reader).await?;
+    reader.done();
     Ok(found.into_iter().map(|revision| u32::try_from(revision).unwrap_or(0)).collect())
 }
 
-pub(super) async fn twin(pool: &PgPool, tenant: &Tenant, duplicate: Uuid) -> Result<Option<EffectKey>> {
-    let found: Option<Uuid> =
-        sqlx::query_scalar(sql::TWIN).bind(tenant.as_str()).bind(duplicate).fetch_optional(pool).await?;
+pub(super) async fn twin(wall: &Wall, tenant: &Tenant, duplicate: Uuid) -> Result<Option<EffectKey>> {
+    let found: Option<Uuid> = sqlx::query_scalar(sql::TWIN)
+        .bind(tenant.as_str())
+        .bind(duplicate)
+        .fetch_optional(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .await?;
     Ok(found.map(|effect| EffectKey { tenant: tenant.clone(), effect }))
 }
 
-pub(super) async fn due(pool: &PgPool, limit: u32) -> Result<Vec<EffectKey>> {
-    let rows = sqlx::query(sql::DUE).bind(i64::from(limit)).fetch_all(pool).await?;
+pub(super) async fn due(wall: &Wall, limit: u32) -> Result<Vec<EffectKey>> {
+    let rows = sqlx::query(sql::DUE)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *wall.scope(Tenants::All(Purpose::Sweep)).await?)
+        .await?;
     let mut keys = Vec::with_capacity(rows.len());
     for row in &rows {
         match key_of(row, "open_effects") {
@@ -66,8 +78,8 @@ pub(super) async fn due(pool: &PgPool, limit: u32) -> Result<Vec<EffectKey>> {
     Ok(keys)
 }
 
-pub(super) async fn next_due(pool: &PgPool) -> Result<(Option<Timestamp>, Timestamp)> {
-    let row = sqlx::query(sql::NEXT_DUE).fetch_one(pool).await?;
+pub(super) async fn next_due(wall: &Wall) -> Result<(Option<Timestamp>, Timestamp)> {
+    let row = sqlx::query(sql::NEXT_DUE).fetch_one(&mut *wall.scope(Tenants::All(Purpose::Sweep)).await?).await?;
     let due: Option<i64> = row.try_get(0)?;
     Ok((due.map(Timestamp::from_micros), Timestamp::from_micros(row.try_get(1)?)))
 }
@@ -81,7 +93,7 @@ fn key_of(row: &PgRow, table: &'static str) -> Result<EffectKey> {
 }
 
 pub(super) async fn walk(
-    pool: &PgPool,
+    wall: &Wall,
     tenant: &Tenant,
     walk: &Walk,
     after: Option<Position>,
@@ -105,7 +117,7 @@ pub(super) async fn walk(
         Walk::Open(state) => query.bind(state_code(*state)),
         Walk::All | Walk::Contradicted => query,
     };
-    let rows = query.fetch_all(pool).await?;
+    let rows = query.fetch_all(&mut *wall.scope(Tenants::One(tenant)).await?).await?;
     rows.iter()
         .map(|row| Ok(Position { created_at: Timestamp::from_micros(row.try_get(0)?), effect: row.try_get(1)? }))
         .collect()
@@ -119,13 +131,17 @@ fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-pub(super) async fn run_states(pool: &PgPool, tenant: &Tenant, run: &Name) -> Result<Vec<(State, u64)>> {
-    let rows = sqlx::query(sql::RUN_STATES).bind(tenant.as_str()).bind(run.as_str()).fetch_all(pool).await?;
+pub(super) async fn run_states(wall: &Wall, tenant: &Tenant, run: &Name) -> Result<Vec<(State, u64)>> {
+    let rows = sqlx::query(sql::RUN_STATES)
+        .bind(tenant.as_str())
+        .bind(run.as_str())
+        .fetch_all(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .await?;
     rows.iter().map(|row| Ok((state(row.try_get(0)?, "state")?, count(row.try_get(1)?)))).collect()
 }
 
-pub(super) async fn open_states(pool: &PgPool) -> Result<Vec<(State, u64, Timestamp)>> {
-    let rows = sqlx::query(sql::OPEN_STATES).fetch_all(pool).await?;
+pub(super) async fn open_states(wall: &Wall) -> Result<Vec<(State, u64, Timestamp)>> {
+    let rows = sqlx::query(sql::OPEN_STATES).fetch_all(&mut *wall.scope(Tenants::All(Purpose::Sweep)).await?).await?;
     rows.iter()
         .map(|row| {
             let oldest = Timestamp::from_micros(row.try_get(2)?);
@@ -144,20 +160,25 @@ pub(super) fn journal_row(row: &PgRow, at: usize, effect: Uuid) -> Result<Journa
     })
 }
 
-pub(super) async fn journal(pool: &PgPool, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
+pub(super) async fn journal(wall: &Wall, key: &EffectKey, after: u32, limit: u32) -> Result<Vec<JournalRow>> {
     let rows = sqlx::query(sql::JOURNAL)
         .bind(key.tenant.as_str())
         .bind(key.effect)
         .bind(i32::try_from(after).unwrap_or(i32::MAX))
         .bind(i64::from(limit))
-        .fetch_all(pool)
+        .fetch_all(&mut *wall.scope(Tenants::One(&key.tenant)).await?)
         .await?;
     rows.iter().map(|row| journal_row(row, 0, key.effect)).collect()
 }
 
-pub(super) async fn open_marks(pool: &PgPool, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {
+pub(super) async fn open_marks(wall: &Wall, after: Option<EffectKey>, limit: u32) -> Result<Vec<OpenMark>> {
     let (tenant, effect) = after.as_ref().map_or(("", Uuid::nil()), |key| (key.tenant.as_str(), key.effect));
-    let rows = sqlx::query(sql::OPEN_MARKS).bind(tenant).bind(effect).bind(i64::from(limit)).fetch_all(pool).await?;
+    let rows = sqlx::query(sql::OPEN_MARKS)
+        .bind(tenant)
+        .bind(effect)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *wall.scope(Tenants::All(Purpose::Verification)).await?)
+        .await?;
     rows.iter()
         .map(|row| {
             let key = key_of(row, "open_effects")?;

@@ -5,6 +5,8 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use super::wall::Purpose;
+use super::wall::Tenants::{All, One};
 use super::{PostgresStore, receipts_sql as sql};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
@@ -57,11 +59,14 @@ fn quarantine_row(row: &PgRow) -> Result<QuarantineRow> {
 impl ReceiptStore for PostgresStore {
     async fn receipt_source(&self, tenant: &Tenant, name: &Name) -> Result<Option<SourceRow>> {
         let query = sqlx::query(sql::SOURCE).bind(tenant.as_str()).bind(name.as_str());
-        query.fetch_optional(&self.readers).await?.as_ref().map(source_row).transpose()
+        query.fetch_optional(&mut *self.scope(One(tenant)).await?).await?.as_ref().map(source_row).transpose()
     }
 
     async fn receipt_source_at(&self, source_id: Uuid) -> Result<Option<SourceRow>> {
-        let rows = sqlx::query(sql::SOURCE_AT).bind(source_id).fetch_all(&self.readers).await?;
+        let rows = sqlx::query(sql::SOURCE_AT)
+            .bind(source_id)
+            .fetch_all(&mut *self.scope(All(Purpose::Address)).await?)
+            .await?;
         match rows.as_slice() {
             [row] => Ok(Some(source_row(row)?)),
             _ => Ok(None),
@@ -71,11 +76,12 @@ impl ReceiptStore for PostgresStore {
     async fn receipt_sources(&self, tenant: &Tenant, after: Option<&Name>, limit: u32) -> Result<Vec<SourceRow>> {
         let query =
             sqlx::query(sql::SOURCES).bind(tenant.as_str()).bind(after.map_or("", Name::as_str)).bind(i64::from(limit));
-        query.fetch_all(&self.readers).await?.iter().map(source_row).collect()
+        query.fetch_all(&mut *self.scope(One(tenant)).await?).await?.iter().map(source_row).collect()
     }
 
     async fn write_receipt_source(&self, write: &SourceWrite) -> Result<bool> {
-        let (row, mut tx) = (&write.row, self.readers.begin_with("BEGIN").await?);
+        let row = &write.row;
+        let mut tx = self.begin(One(&row.tenant)).await?;
         let query = if row.revision == 1 {
             sqlx::query(sql::SOURCE_INSERT).bind(row.tenant.as_str()).bind(row.name.as_str()).bind(row.source_id)
         } else {
@@ -99,7 +105,7 @@ impl ReceiptStore for PostgresStore {
     }
 
     async fn delete_receipt_source(&self, tenant: &Tenant, name: &Name, revision: u32) -> Result<SourceDeleted> {
-        let mut tx = self.readers.begin_with("BEGIN").await?;
+        let mut tx = self.begin(One(tenant)).await?;
         let (tenant, name) = (tenant.as_str(), name.as_str());
         let found: Option<i32> =
             sqlx::query_scalar(sql::SOURCE_LOCK).bind(tenant).bind(name).fetch_optional(&mut *tx).await?;
@@ -119,7 +125,7 @@ impl ReceiptStore for PostgresStore {
     }
 
     async fn quarantine(&self, row: &QuarantineRow, most: u32) -> Result<Quarantined> {
-        let mut tx = self.readers.begin_with("BEGIN").await?;
+        let mut tx = self.begin(One(&row.tenant)).await?;
         let tenant = row.tenant.as_str();
         sqlx::query(sql::QUARANTINE_LOCK).bind(tenant).execute(&mut *tx).await?;
         let known: Option<i16> =
@@ -153,7 +159,11 @@ impl ReceiptStore for PostgresStore {
     }
 
     async fn quarantined(&self, tenant: &Tenant, id: Uuid) -> Result<Option<QuarantineRow>> {
-        let row = sqlx::query(sql::QUARANTINED).bind(tenant.as_str()).bind(id).fetch_optional(&self.readers).await?;
+        let row = sqlx::query(sql::QUARANTINED)
+            .bind(tenant.as_str())
+            .bind(id)
+            .fetch_optional(&mut *self.scope(One(tenant)).await?)
+            .await?;
         row.as_ref().map(quarantine_row).transpose()
     }
 
@@ -170,18 +180,21 @@ impl ReceiptStore for PostgresStore {
             .bind(after.map_or(i64::MIN, |(at, _)| at.micros()))
             .bind(after.map_or(Uuid::nil(), |(_, id)| id))
             .bind(i64::from(limit))
-            .fetch_all(&self.readers)
+            .fetch_all(&mut *self.scope(One(tenant)).await?)
             .await?;
         rows.iter().map(quarantine_row).collect()
     }
 
     async fn quarantine_due(&self, limit: u32) -> Result<Vec<QuarantineRow>> {
-        let rows = sqlx::query(sql::QUARANTINE_DUE).bind(i64::from(limit)).fetch_all(&self.readers).await?;
+        let rows = sqlx::query(sql::QUARANTINE_DUE)
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.scope(All(Purpose::Sweep)).await?)
+            .await?;
         Ok(readable(rows.iter().map(quarantine_row)))
     }
 
     async fn quarantine_next(&self) -> Result<(Option<Timestamp>, Timestamp)> {
-        let row = sqlx::query(sql::QUARANTINE_NEXT).fetch_one(&self.readers).await?;
+        let row = sqlx::query(sql::QUARANTINE_NEXT).fetch_one(&mut *self.scope(All(Purpose::Sweep)).await?).await?;
         let next: Option<i64> = row.try_get(0)?;
         Ok((next.map(Timestamp::from_micros), Timestamp::from_micros(row.try_get(1)?)))
     }
@@ -194,7 +207,7 @@ impl ReceiptStore for PostgresStore {
             .bind(look.reason)
             .bind(look.operation_id.as_ref().map(Name::as_str))
             .bind(look.next_try_at.map(Timestamp::micros))
-            .execute(&self.readers)
+            .execute(&mut *self.scope(One(&look.tenant)).await?)
             .await?;
         Ok(done.rows_affected() == 1)
     }
@@ -206,7 +219,7 @@ impl ReceiptStore for PostgresStore {
         decision: &str,
         most: u32,
     ) -> Result<bool> {
-        let mut tx = self.readers.begin_with("BEGIN").await?;
+        let mut tx = self.begin(One(&row.tenant)).await?;
         let tenant = row.tenant.as_str();
         let done = sqlx::query(sql::QUARANTINE_DECIDE)
             .bind(tenant)
@@ -226,13 +239,19 @@ impl ReceiptStore for PostgresStore {
     }
 
     async fn quarantine_applied(&self, tenant: &Tenant, id: Uuid) -> Result<bool> {
-        let done = sqlx::query(sql::QUARANTINE_APPLIED).bind(tenant.as_str()).bind(id).execute(&self.readers).await?;
+        let done = sqlx::query(sql::QUARANTINE_APPLIED)
+            .bind(tenant.as_str())
+            .bind(id)
+            .execute(&mut *self.scope(One(tenant)).await?)
+            .await?;
         Ok(done.rows_affected() == 1)
     }
 
     async fn quarantine_expire(&self, limit: u32) -> Result<u64> {
-        let gone: Vec<i16> =
-            sqlx::query_scalar(sql::QUARANTINE_EXPIRE).bind(i64::from(limit)).fetch_all(&self.readers).await?;
+        let gone: Vec<i16> = sqlx::query_scalar(sql::QUARANTINE_EXPIRE)
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.scope(All(Purpose::Sweep)).await?)
+            .await?;
         let waited = gone.into_iter().filter(|status| *status == QuarantineStatus::Waiting.code()).count();
         Ok(u64::try_from(waited).unwrap_or(u64::MAX))
     }

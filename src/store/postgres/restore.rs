@@ -8,6 +8,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
 use super::PostgresStore;
 use super::sql::restore as sql;
+use super::wall::{self, Purpose, Tenants};
 use crate::domain::ids::Name;
 use crate::domain::time::Timestamp;
 use crate::store::restore::{Begun, EpochRow, NewEpoch, RestoreStore, known};
@@ -21,14 +22,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[async_trait]
 impl RestoreStore for PostgresStore {
     async fn restore_epochs(&self) -> Result<Vec<EpochRow>> {
-        sqlx::query(sql::RESTORE_EPOCHS).fetch_all(&self.readers).await?.iter().map(epoch).collect()
+        sqlx::query(sql::RESTORE_EPOCHS)
+            .fetch_all(&mut *self.scope(Tenants::Nobody).await?)
+            .await?
+            .iter()
+            .map(epoch)
+            .collect()
     }
 
     async fn end_restore(&self, number: u32, effects: u64) -> Result<()> {
         let query = sqlx::query(sql::RESTORE_END)
             .bind(i32::try_from(number).unwrap_or(i32::MAX))
             .bind(i64::try_from(effects).unwrap_or(i64::MAX));
-        query.execute(&self.readers).await?;
+        query.execute(&mut *self.scope(Tenants::Nobody).await?).await?;
         Ok(())
     }
 }
@@ -40,7 +46,7 @@ impl PostgresStore {
             url.parse().map_err(|_| StoreError::Open("DATABASE_URL is not a valid Postgres URL".to_owned()))?;
         // Not the services' own name, by which they are counted; and flushed, whatever the server does by default.
         let options = options.application_name("actonce restore").options([("synchronous_commit", "on")]);
-        let mut connection = options.disable_statement_logging().connect().await?;
+        let mut connection = wall::connect(options.disable_statement_logging(), Purpose::Restore).await?;
         let begun = begin(&mut connection, epoch).await;
         drop(connection.close().await);
         begun

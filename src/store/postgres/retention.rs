@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::query::columns;
 use super::sql::retention as sql;
+use super::wall::{Purpose, Tenants};
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::domain::time::Timestamp;
 use crate::store::retention::{Buried, Grave, Old, RetentionStore};
@@ -16,7 +17,10 @@ use crate::store::{Position, Result};
 #[async_trait]
 impl RetentionStore for PostgresStore {
     async fn next_tenant(&self, after: &str) -> Result<Option<String>> {
-        Ok(sqlx::query_scalar(sql::NEXT_TENANT).bind(after).fetch_optional(&self.readers).await?)
+        Ok(sqlx::query_scalar(sql::NEXT_TENANT)
+            .bind(after)
+            .fetch_optional(&mut *self.scope(Tenants::All(Purpose::Retention)).await?)
+            .await?)
     }
 
     async fn old_effects(&self, tenant: &Tenant, after: Position, before: Timestamp, limit: u32) -> Result<Vec<Old>> {
@@ -26,7 +30,7 @@ impl RetentionStore for PostgresStore {
             .bind(after.effect)
             .bind(before.micros())
             .bind(i64::from(limit))
-            .fetch_all(&self.readers)
+            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
             .await?;
         rows.iter()
             .map(|row| {
@@ -38,7 +42,7 @@ impl RetentionStore for PostgresStore {
     }
 
     async fn prune(&self, graves: &[Grave]) -> Result<Vec<Uuid>> {
-        let mut tx = self.readers.begin_with("BEGIN").await?;
+        let mut tx = self.begin(Tenants::of(graves.iter().map(|grave| &grave.key))).await?;
         sqlx::query(sql::PRUNE_PATIENCE).execute(&mut *tx).await?;
         sqlx::query(sql::PRUNE_LOCK).execute(&mut *tx).await?;
         let rows = sqlx::query(sql::PRUNE)
@@ -56,7 +60,11 @@ impl RetentionStore for PostgresStore {
 
     async fn buried(&self, keys: &[EffectKey]) -> Result<Vec<Option<Buried>>> {
         let (tenants, effects) = columns(keys);
-        let rows = sqlx::query(sql::BURIED).bind(tenants).bind(effects).fetch_all(&self.readers).await?;
+        let rows = sqlx::query(sql::BURIED)
+            .bind(tenants)
+            .bind(effects)
+            .fetch_all(&mut *self.scope(Tenants::of(keys)).await?)
+            .await?;
         rows.iter()
             .map(|row| {
                 let Some(text) = row.try_get(0)? else { return Ok(None) };

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::seals as sql;
+use super::wall::{Purpose, Tenants};
 use crate::store::Result;
 use crate::store::seals::{Resealed, SealStore, SealedKey, SealedOwner, SealedRow, SealedTable};
 
@@ -35,7 +36,7 @@ impl SealStore for PostgresStore {
         };
         let query = query.bind(i64::from(limit)).bind(but.map(|head| head.to_vec()));
         let query = if table == SealedTable::ToolSecrets { query.bind(after.number) } else { query };
-        let rows = query.fetch_all(&self.readers).await?;
+        let rows = query.fetch_all(&mut *self.scope(Tenants::All(Purpose::Rotation)).await?).await?;
         rows.iter()
             .map(|row| {
                 let owner =
@@ -65,6 +66,7 @@ impl SealStore for PostgresStore {
         let query = query.bind(rows.iter().map(|row| row.fresh.as_slice()).collect::<Vec<_>>());
         let numbers = || rows.iter().map(|row| row.key.number).collect::<Vec<_>>();
         let query = if table == SealedTable::ToolSecrets { query.bind(numbers()) } else { query };
-        Ok(query.execute(&self.readers).await?.rows_affected())
+        let whose = Tenants::These(rows.iter().map(|row| row.key.tenant.as_str()).collect());
+        Ok(query.execute(&mut *self.scope(whose).await?).await?.rows_affected())
     }
 }

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use sqlx::{PgConnection, Row as _};
 
+use super::wall::Tenants::One;
 use super::{PostgresStore, sql};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
@@ -12,8 +13,11 @@ use crate::store::{Corruption, Result, ToolWrite};
 #[async_trait]
 impl SecretStore for PostgresStore {
     async fn tool_secrets(&self, tenant: &Tenant, tool: &Name) -> Result<Vec<ToolSecretRow>> {
-        let rows =
-            sqlx::query(sql::TOOL_SECRETS).bind(tenant.as_str()).bind(tool.as_str()).fetch_all(&self.readers).await?;
+        let rows = sqlx::query(sql::TOOL_SECRETS)
+            .bind(tenant.as_str())
+            .bind(tool.as_str())
+            .fetch_all(&mut *self.scope(One(tenant)).await?)
+            .await?;
         let mut secrets = Vec::with_capacity(rows.len());
         for row in rows {
             let number: i32 = row.try_get(0)?;

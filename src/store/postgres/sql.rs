@@ -38,6 +38,12 @@ SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('plan_
   AND current_setting('enable_seqscan') = 'off' AND current_setting('enable_hashjoin') = 'off'
   AND current_setting('enable_mergejoin') = 'off' AND current_setting('jit') = 'off'";
 
+/// Whose rows a connection sees from now on: see [`super::wall`].
+pub(super) const SAY_TENANTS: &str = "SELECT set_config('actonce.tenants', $1, false)";
+
+/// Whether the policies hold this role: no superuser is held, nor a role with `BYPASSRLS`.
+pub(super) const WALL_HOLDS: &str = "SELECT row_security_active('entries')";
+
 /// Writes revisions: one statement, one transaction, each row applied or left out by itself.
 ///
 /// `ready` drops what a tool's stamp or an open twin forbids. `closed` and `kept` take the open row
@@ -321,6 +327,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("TAKES_WRITES", TAKES_WRITES),
     ("BACKEND", BACKEND),
     ("HAS_SETTINGS", HAS_SETTINGS),
+    ("SAY_TENANTS", SAY_TENANTS),
+    ("WALL_HOLDS", WALL_HOLDS),
     ("COMMIT", COMMIT),
     ("COMMIT_FRESH", COMMIT_FRESH),
     ("COMMIT_CLOSED", COMMIT_CLOSED),

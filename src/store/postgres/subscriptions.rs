@@ -7,6 +7,8 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::{NOW, subscriptions as sql};
+use super::wall::Purpose;
+use super::wall::Tenants::{All, Nobody, One};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::limits;
@@ -83,16 +85,27 @@ async fn note(connection: &mut PgConnection, key: &SubscriptionKey, attempt: &At
 impl SubscriptionStore for PostgresStore {
     async fn subscription(&self, key: &SubscriptionKey) -> Result<Option<SubscriptionRow>> {
         let query = sqlx::query(sql::SUBSCRIPTION).bind(key.tenant.as_str()).bind(key.id);
-        query.fetch_optional(&self.readers).await?.as_ref().map(subscription_row).transpose()
+        query
+            .fetch_optional(&mut *self.scope(One(&key.tenant)).await?)
+            .await?
+            .as_ref()
+            .map(subscription_row)
+            .transpose()
     }
 
     async fn subscriptions(&self, tenant: &Tenant, after: Option<Uuid>, limit: u32) -> Result<Vec<SubscriptionRow>> {
         let query = sqlx::query(sql::SUBSCRIPTIONS).bind(tenant.as_str()).bind(after.unwrap_or(Uuid::nil()));
-        query.bind(i64::from(limit)).fetch_all(&self.readers).await?.iter().map(subscription_row).collect()
+        query
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.scope(One(tenant)).await?)
+            .await?
+            .iter()
+            .map(subscription_row)
+            .collect()
     }
 
     async fn write_subscription(&self, row: &SubscriptionRow, most: u32) -> Result<bool> {
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(One(&row.tenant)).await?;
         let query = if row.revision == 1 {
             sqlx::query(sql::SUBSCRIPTIONS_LOCK).execute(&mut *transaction).await?;
             sqlx::query(sql::SUBSCRIPTION_ADD)
@@ -122,7 +135,7 @@ impl SubscriptionStore for PostgresStore {
     }
 
     async fn delete_subscription(&self, key: &SubscriptionKey, revision: u32) -> Result<bool> {
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(One(&key.tenant)).await?;
         let query = sqlx::query(sql::SUBSCRIPTION_DELETE).bind(key.tenant.as_str()).bind(key.id).bind(number(revision));
         let is_deleted = query.execute(&mut *transaction).await?.rows_affected() == 1;
         if is_deleted {
@@ -134,7 +147,10 @@ impl SubscriptionStore for PostgresStore {
     }
 
     async fn subscribed(&self, limit: u32) -> Result<Vec<Subscribed>> {
-        let found = sqlx::query(sql::SUBSCRIBED).bind(i64::from(limit)).fetch_all(&self.readers).await?;
+        let found = sqlx::query(sql::SUBSCRIBED)
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.scope(All(Purpose::Deliveries)).await?)
+            .await?;
         let subscribed =
             |row: &PgRow| Ok(Tenant::new(row.try_get(0)?).ok().zip(Some((row.try_get(1)?, row.try_get(2)?))));
         let found = found.iter().map(subscribed).collect::<Result<Vec<_>>>()?;
@@ -155,7 +171,7 @@ impl SubscriptionStore for PostgresStore {
         query
             .bind(i64::from(limit))
             .bind(failing)
-            .fetch_all(&self.readers)
+            .fetch_all(&mut *self.scope(All(Purpose::Deliveries)).await?)
             .await?
             .iter()
             .map(subscription_row)
@@ -170,17 +186,25 @@ impl SubscriptionStore for PostgresStore {
     ) -> Result<Option<SubscriptionRow>> {
         let query = sqlx::query(sql::SUBSCRIPTION_HOLD).bind(key.tenant.as_str()).bind(key.id).bind(holder);
         let query = query.bind(i64::from(lease_seconds));
-        query.fetch_optional(&self.readers).await?.as_ref().map(subscription_row).transpose()
+        query
+            .fetch_optional(&mut *self.scope(One(&key.tenant)).await?)
+            .await?
+            .as_ref()
+            .map(subscription_row)
+            .transpose()
     }
 
     async fn release_subscription(&self, key: &SubscriptionKey, holder: Uuid, most: u32) -> Result<()> {
         let query = sqlx::query(sql::SUBSCRIPTION_RELEASE).bind(key.tenant.as_str()).bind(key.id).bind(holder);
-        query.bind(i64::from(most)).execute(&self.readers).await?;
+        query.bind(i64::from(most)).execute(&mut *self.scope(One(&key.tenant)).await?).await?;
         Ok(())
     }
 
     async fn release_holder(&self, holder: Uuid) -> Result<()> {
-        sqlx::query(sql::SUBSCRIPTIONS_RELEASE).bind(holder).execute(&self.readers).await?;
+        sqlx::query(sql::SUBSCRIPTIONS_RELEASE)
+            .bind(holder)
+            .execute(&mut *self.scope(All(Purpose::Deliveries)).await?)
+            .await?;
         Ok(())
     }
 
@@ -191,7 +215,7 @@ impl SubscriptionStore for PostgresStore {
         cursor: &FeedMark,
         messages: &[NewMessage],
     ) -> Result<bool> {
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(One(&key.tenant)).await?;
         let moved = sqlx::query(sql::SUBSCRIPTION_MOVE)
             .bind(key.tenant.as_str())
             .bind(key.id)
@@ -224,11 +248,11 @@ impl SubscriptionStore for PostgresStore {
 
     async fn due_messages(&self, key: &SubscriptionKey, limit: u32) -> Result<Vec<MessageRow>> {
         let query = sqlx::query(sql::MESSAGES_DUE).bind(key.tenant.as_str()).bind(key.id).bind(i64::from(limit));
-        query.fetch_all(&self.readers).await?.iter().map(message_row).collect()
+        query.fetch_all(&mut *self.scope(One(&key.tenant)).await?).await?.iter().map(message_row).collect()
     }
 
     async fn note_attempts(&self, key: &SubscriptionKey, attempts: &[Attempted], pause: Option<i64>) -> Result<()> {
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(One(&key.tenant)).await?;
         for attempt in attempts {
             note(&mut transaction, key, attempt).await?;
         }
@@ -240,13 +264,13 @@ impl SubscriptionStore for PostgresStore {
 
     async fn disable_subscription(&self, key: &SubscriptionKey, reason: &str) -> Result<()> {
         let query = sqlx::query(sql::SUBSCRIPTION_DISABLE).bind(key.tenant.as_str()).bind(key.id).bind(reason);
-        query.execute(&self.readers).await?;
+        query.execute(&mut *self.scope(One(&key.tenant)).await?).await?;
         Ok(())
     }
 
     async fn message_counts(&self, key: &SubscriptionKey) -> Result<(u64, u64)> {
         let query = sqlx::query(sql::MESSAGES_COUNT).bind(key.tenant.as_str()).bind(key.id);
-        let row = query.fetch_one(&self.readers).await?;
+        let row = query.fetch_one(&mut *self.scope(One(&key.tenant)).await?).await?;
         let count = |at| row.try_get::<i64, _>(at).map(|count| u64::try_from(count).unwrap_or(0));
         Ok((count(0)?, count(1)?))
     }
@@ -260,11 +284,11 @@ impl SubscriptionStore for PostgresStore {
         let (dead_us, message_id) = after.map_or((i64::MIN, ""), |(at, id)| (at.micros(), id));
         let query = sqlx::query(sql::MESSAGES_DEAD).bind(key.tenant.as_str()).bind(key.id).bind(dead_us);
         let query = query.bind(message_id).bind(i64::from(limit));
-        query.fetch_all(&self.readers).await?.iter().map(message_row).collect()
+        query.fetch_all(&mut *self.scope(One(&key.tenant)).await?).await?.iter().map(message_row).collect()
     }
 
     async fn resend_messages(&self, key: &SubscriptionKey, ids: Option<&[String]>, limit: u32) -> Result<u64> {
-        let mut transaction = self.readers.begin_with("BEGIN").await?;
+        let mut transaction = self.begin(One(&key.tenant)).await?;
         let query = sqlx::query(sql::MESSAGES_RESEND).bind(key.tenant.as_str()).bind(key.id).bind(ids);
         let done = query.bind(i64::from(limit)).execute(&mut *transaction).await?;
         let query = sqlx::query(sql::SUBSCRIPTION_WAKE).bind(key.tenant.as_str()).bind(key.id);
@@ -276,9 +300,9 @@ impl SubscriptionStore for PostgresStore {
     async fn outstanding(&self) -> Result<Outstanding> {
         let rows = sqlx::query(sql::OUTSTANDING)
             .bind(i64::from(limits::OUTSTANDING_SUBSCRIPTIONS))
-            .fetch_all(&self.readers)
+            .fetch_all(&mut *self.scope(All(Purpose::Deliveries)).await?)
             .await?;
-        let now: i64 = sqlx::query_scalar(NOW).fetch_one(&self.readers).await?;
+        let now: i64 = sqlx::query_scalar(NOW).fetch_one(&mut *self.scope(Nobody).await?).await?;
         let mut found = Outstanding::none(Timestamp::from_micros(now));
         for row in &rows {
             found.add(row.try_get::<Option<i64>, _>(0)?.map(Timestamp::from_micros), row.try_get(1)?);

@@ -1,8 +1,9 @@
 //! Tools on Postgres.
 
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row as _};
 
+use super::wall::{Tenants, Wall};
 use super::{secrets, sql};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
@@ -27,38 +28,37 @@ fn number(revision: u32) -> i32 {
     i32::try_from(revision).unwrap_or(i32::MAX)
 }
 
-pub(super) async fn tool(pool: &PgPool, tenant: &Tenant, name: &Name) -> Result<Option<ToolRow>> {
-    let row = sqlx::query(sql::TOOL).bind(tenant.as_str()).bind(name.as_str()).fetch_optional(pool).await?;
+pub(super) async fn tool(wall: &Wall, tenant: &Tenant, name: &Name) -> Result<Option<ToolRow>> {
+    let row = sqlx::query(sql::TOOL)
+        .bind(tenant.as_str())
+        .bind(name.as_str())
+        .fetch_optional(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .await?;
     row.as_ref().map(tool_row).transpose()
 }
 
-pub(super) async fn tool_revision(
-    pool: &PgPool,
-    tenant: &Tenant,
-    name: &Name,
-    revision: u32,
-) -> Result<Option<ToolRow>> {
+pub(super) async fn tool_revision(wall: &Wall, tenant: &Tenant, name: &Name, revision: u32) -> Result<Option<ToolRow>> {
     let row = sqlx::query(sql::TOOL_REVISION)
         .bind(tenant.as_str())
         .bind(name.as_str())
         .bind(number(revision))
-        .fetch_optional(pool)
+        .fetch_optional(&mut *wall.scope(Tenants::One(tenant)).await?)
         .await?;
     row.as_ref().map(tool_row).transpose()
 }
 
-pub(super) async fn tools(pool: &PgPool, tenant: &Tenant, after: Option<&Name>, limit: u32) -> Result<Vec<ToolRow>> {
+pub(super) async fn tools(wall: &Wall, tenant: &Tenant, after: Option<&Name>, limit: u32) -> Result<Vec<ToolRow>> {
     let rows = sqlx::query(sql::TOOLS)
         .bind(tenant.as_str())
         .bind(after.map_or("", Name::as_str))
         .bind(i64::from(limit))
-        .fetch_all(pool)
+        .fetch_all(&mut *wall.scope(Tenants::One(tenant)).await?)
         .await?;
     rows.iter().map(tool_row).collect()
 }
 
-pub(super) async fn write_tool(pool: &PgPool, write: &ToolWrite) -> Result<ToolWritten> {
-    let mut transaction = pool.begin_with("BEGIN").await?;
+pub(super) async fn write_tool(wall: &Wall, write: &ToolWrite) -> Result<ToolWritten> {
+    let mut transaction = wall.begin(Tenants::One(&write.tenant)).await?;
     let (tenant, name) = (write.tenant.as_str(), write.name.as_str());
     let changed = match write.expected_stamp {
         None => {

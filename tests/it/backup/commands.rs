@@ -1,5 +1,7 @@
 //! The commands by themselves: what they refuse, and that a repeat changes nothing.
 
+use std::process::Command;
+
 use serde_json::json;
 
 use super::{back_up, put_back, restore_epoch};
@@ -120,4 +122,31 @@ async fn a_backup_replaces_nothing_and_of_nothing_there_is_none() {
     let (code, told) = run(&[&format!("{file}.2"), "--database-url", "postgres://nobody@127.0.0.1:1/none"]);
     assert!(code == 2 && told.contains("pg_dump"), "{told}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left of what failed");
+}
+
+/// What the wall hides is not left out of a dump: there is none. Asked for all tenants, the same role dumps everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dump_by_a_role_that_the_wall_holds_says_whose_rows_it_wants() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    let server = StoreUnderTest::Postgres.server(Options::default());
+    let api = Api::of(&server, "t");
+    external(&api).await;
+    let dump = |whose: Option<&str>| {
+        let mut command = Command::new(super::binary("pg_dump"));
+        command.args(["--data-only", "--dbname", server.database_url().unwrap()]);
+        if let Some(whose) = whose {
+            command.arg("--enable-row-security").env("PGOPTIONS", format!("-c actonce.tenants={whose}"));
+        }
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let (is_made, _, told) = dump(None);
+    assert!(!is_made && told.contains("row-level security"), "{told}");
+    let (is_made, rows, told) = dump(Some("*"));
+    assert!(is_made && rows.contains(TOOL), "{told}");
+    let (is_made, rows, _) = dump(Some("nobody"));
+    assert!(is_made && !rows.contains(TOOL), "which is why docs/backup.md says to do without");
 }

@@ -25,7 +25,13 @@ pub(crate) fn back_up(server: &Server, name: &str) -> PathBuf {
         }
         Some(url) => {
             let mut command = Command::new(binary("pg_dump"));
-            command.args(["--format=custom", "--dbname", url, "--file"]).arg(&file);
+            command.args(["--format=custom", "--file"]).arg(&file);
+            match postgres::as_admin(url) {
+                Some(admin) => command.args(["--dbname", &admin]),
+                None => {
+                    command.args(["--enable-row-security", "--dbname", url]).env("PGOPTIONS", "-c actonce.tenants=*")
+                }
+            };
             succeed(&command.output().unwrap());
         }
     }

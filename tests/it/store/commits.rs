@@ -220,7 +220,7 @@ async fn an_effect_is_open_until_it_settles_and_again_while_contradicted(store: 
     assert_eq!((loaded.life.state, loaded.receipt), (State::Completed, record.receipt));
 }
 
-async fn the_same_operation_of_two_tenants_is_two_effects(store: StoreUnderTest) {
+pub(super) async fn the_same_operation_of_two_tenants_is_two_effects(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     let now = bed.now().await;
     let (ours, theirs) = (Maker::external("ours", now), Maker::external("theirs", now));

@@ -35,7 +35,7 @@ fn guard(row: &RevisionRow) -> Uuid {
     row.open.as_ref().unwrap().duplicate.expect("the tool minds")
 }
 
-async fn the_same_act_is_open_once(store: StoreUnderTest) {
+pub(super) async fn the_same_act_is_open_once(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     let maker = minding(bed.now().await, "tenant", "refuse");
     let (first, second) = (same_act(&maker, "a"), same_act(&maker, "b"));

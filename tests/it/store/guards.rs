@@ -210,7 +210,7 @@ fn registered(maker: &mut Maker, stamp: i64) {
     maker.tool = actonce::domain::tool::Tool::new(name(TOOL), 1, spec, false, stamp, Timestamp::from_micros(0));
 }
 
-async fn a_grant_needs_the_tool_as_it_was_seen(store: StoreUnderTest) {
+pub(super) async fn a_grant_needs_the_tool_as_it_was_seen(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     let mut maker = Maker::external("tenant", bed.now().await);
     registered(&mut maker, 1);

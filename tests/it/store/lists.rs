@@ -132,7 +132,7 @@ async fn each_list_walks_what_it_names(store: StoreUnderTest) {
     drop(session_record);
 }
 
-async fn nothing_of_another_tenant_is_listed_or_counted(store: StoreUnderTest) {
+pub(super) async fn nothing_of_another_tenant_is_listed_or_counted(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     many(&bed, "theirs", 20).await;
     let mine = tenant("mine");

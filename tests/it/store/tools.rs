@@ -68,7 +68,7 @@ async fn a_lost_change_of_a_tool_leaves_no_revision(store: StoreUnderTest) {
     assert_eq!(stored(&bed).await.unwrap().stamp, 1);
 }
 
-async fn a_change_is_of_one_tenant_s_tool(store: StoreUnderTest) {
+pub(super) async fn a_change_is_of_one_tenant_s_tool(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     put(&bed, &write(None, 1, Some("{}"))).await;
     // The same name at the same stamp.
@@ -81,7 +81,7 @@ async fn a_change_is_of_one_tenant_s_tool(store: StoreUnderTest) {
     assert_eq!(stored(&bed).await.map(|row| (row.stamp, row.paused)), Some((2, true)));
 }
 
-async fn revisions_stay_as_they_were_registered(store: StoreUnderTest) {
+pub(super) async fn revisions_stay_as_they_were_registered(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     for revision in 1..=3_u32 {
         let stamp = i64::from(revision) - 1;
@@ -97,7 +97,7 @@ async fn revisions_stay_as_they_were_registered(store: StoreUnderTest) {
     assert!(bed.store.tool_revision(&tenant("tenant"), &name("other"), 1).await.unwrap().is_none());
 }
 
-async fn a_tool_in_use_stays(store: StoreUnderTest) {
+pub(super) async fn a_tool_in_use_stays(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     put(&bed, &write(None, 1, Some("{}"))).await;
     let foreign = Maker::external("other", bed.now().await).create("a").0;
@@ -135,7 +135,7 @@ async fn a_deleted_tool_comes_back_under_the_next_revision(store: StoreUnderTest
     assert_eq!(old.spec, "{\"r\":1}");
 }
 
-async fn tools_are_listed_by_name_and_tenant(store: StoreUnderTest) {
+pub(super) async fn tools_are_listed_by_name_and_tenant(store: StoreUnderTest) {
     let bed = Bed::new(store).await;
     let mut names = ["b", "a", "ä", "B", "a b", "𝄞", "é", "e\u{301}", "\u{e000}"].map(str::to_owned).to_vec();
     for tool in &names {

@@ -16,6 +16,16 @@ pub(crate) fn server() -> Option<&'static str> {
     SERVER.get_or_init(find).as_deref()
 }
 
+/// The same database as a superuser, for the few tests that need one: the one that `TEST_DATABASE_ADMIN_URL` names, or
+/// that of a private cluster. `None` where a server was given and no superuser of it.
+pub(crate) fn as_admin(url: &str) -> Option<String> {
+    let (_, place) = url.split_once('@')?;
+    match std::env::var("TEST_DATABASE_ADMIN_URL") {
+        Ok(admin) if !admin.is_empty() => Some(format!("{}@{place}", admin.rsplit_once('@')?.0)),
+        _ => url.starts_with("postgres://actonce@127.0.0.1:").then(|| format!("postgres://postgres@{place}")),
+    }
+}
+
 fn find() -> Option<String> {
     if let Some(url) = std::env::var("TEST_DATABASE_URL").ok().filter(|url| !url.is_empty()) {
         return Some(url);
