@@ -233,7 +233,8 @@ mod tests {
         count.reserve(3).unwrap().made();
         assert!(count.reserve(3).is_none());
         one.made();
-        assert_eq!((count.lock().open(), count.lock().pending), (3, 0));
+        let numbers = count.lock();
+        assert_eq!((numbers.open(), numbers.pending), (3, 0));
     }
 
     #[test]
