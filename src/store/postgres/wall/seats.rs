@@ -27,7 +27,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection that was dropped in the middle may take to come to rest.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection is used: what it leads to, and what the server keeps for it, is made anew after that.
-const LIFETIME: Duration = Duration::from_secs(30 * 60);
+const LIFETIME: Duration = Duration::from_mins(30);
 
 /// The driver's pool.
 pub(super) fn pool(max: u32) -> PgPoolOptions {
