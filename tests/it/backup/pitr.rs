@@ -18,16 +18,21 @@ use crate::support::{Api, Options, Server, StoreUnderTest, blocking, bodies, pos
 /// The name of the point that is restored to.
 const POINT: &str = "before_the_mistake";
 
+/// A cluster as its superuser: nobody else sets it up, copies it, or names a point in its log.
+fn started(cluster: &Cluster, fast: bool) -> String {
+    postgres::as_admin(&cluster.start(fast)).expect("a private cluster")
+}
+
 /// A cluster that keeps every finished piece of its log in `archive`.
 fn archiving(cluster: &Cluster) -> String {
-    let url = cluster.start(true);
+    let url = started(cluster, true);
     let archive = cluster.dir.join("archive");
     // The server makes the folder itself, as it runs as somebody else here.
     let command = format!("mkdir -p {archive} && cp %p {archive}/%f", archive = archive.display());
     postgres::run(&url, "ALTER SYSTEM SET archive_mode = on");
     postgres::run(&url, &format!("ALTER SYSTEM SET archive_command = '{command}'"));
     cluster.crash();
-    assert_eq!(cluster.start(false), url);
+    assert_eq!(started(cluster, false), url);
     url
 }
 
@@ -35,7 +40,9 @@ fn archiving(cluster: &Cluster) -> String {
 fn base_backup(from: &Cluster, url: &str, to: &Cluster) {
     std::fs::create_dir_all(&to.dir).unwrap();
     // What scripts/postgres makes first in a folder of its own.
-    std::fs::write(to.dir.join(".actonce-postgres"), "").unwrap();
+    for made in [".actonce-postgres", "role"] {
+        std::fs::write(to.dir.join(made), "").unwrap();
+    }
     let mut backup = Command::new(binary("pg_basebackup"));
     backup.args(["--checkpoint=fast", "--wal-method=none", "--no-manifest", "--dbname", url, "--pgdata"]);
     succeed(&backup.arg(to.dir.join("data")).output().unwrap());
@@ -113,8 +120,8 @@ async fn a_cluster_restored_to_a_point_goes_on_and_nobody_acts_twice() {
     })
     .await;
 
-    let started = Arc::clone(&second);
-    let options = options_on(&server, blocking(move || started.start(true)).await);
+    let restored = Arc::clone(&second);
+    let options = options_on(&server, blocking(move || started(&restored, true)).await);
     let until = Instant::now() + Duration::from_secs(30);
     let asked = options.clone();
     blocking(move || {

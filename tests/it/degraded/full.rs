@@ -179,10 +179,11 @@ async fn postgres_on_a_full_disk() {
     let made = Arc::clone(&cluster);
     let url = blocking(move || {
         let url = made.start(true);
+        let admin = postgres::as_admin(&url).unwrap();
         let owner = fs::metadata(made.dir.join("data")).unwrap();
         chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
-        postgres::run(&url, &format!("CREATE TABLESPACE small LOCATION '{}'", folder.display()));
-        postgres::run(&url, "CREATE DATABASE small TABLESPACE small");
+        postgres::run(&admin, &format!("CREATE TABLESPACE small LOCATION '{}'", folder.display()));
+        postgres::run(&admin, "CREATE DATABASE small TABLESPACE small OWNER actonce");
         url
     })
     .await;

@@ -8,7 +8,7 @@ use std::{fs, thread};
 use super::root;
 use crate::scenarios::outage::Cluster;
 use crate::support::StoreUnderTest;
-use crate::support::postgres::run;
+use crate::support::postgres::{as_admin, run};
 use crate::support::server::program;
 
 fn key(name: &str) -> PathBuf {
@@ -55,7 +55,7 @@ fn the_database_is_known_by_its_certificate_where_the_url_asks_for_that() {
     let refused = migrated("localhost", &url, &verified).unwrap_err();
     assert!(refused.contains("does not support TLS"), "{refused}");
 
-    offer_tls(&cluster.dir.join("data"), &url);
+    offer_tls(&cluster.dir.join("data"), &as_admin(&url).unwrap());
     let until = Instant::now() + Duration::from_secs(10);
     while let Err(error) = migrated("localhost", &url, &verified) {
         assert!(Instant::now() < until, "{error}");

@@ -255,10 +255,10 @@ async fn a_cancelled_request_leaves_no_connection_that_is_wrongly_set() {
     let (a, b) = (tenant("a"), tenant("b"));
     let spec = spec(Maker::external("a", place.store.now().await.unwrap()).tool.spec.effect, &serde_json::json!({}));
     let (mut cancelled, mut done) = (0, 0);
-    for round in 0..60 {
+    for round in 0..160 {
         let (one, other) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
         assert_eq!(place.set_to(other).await, format!("{other}\n"));
-        let times = round / 4;
+        let times = round / 4 % 8;
         let ended = match round % 4 {
             // The setting itself; a statement of another tenant; a transaction; a commit's connection.
             0 | 1 => polled(times, place.store.scope(Tenants::One(one))).await.is_some(),
