@@ -94,6 +94,13 @@ impl Place {
         seen(&mut connection, table).await
     }
 
+    /// Whether the next connection stands in no transaction that somebody left.
+    async fn is_at_rest(&self) -> bool {
+        let mut connection = self.store.scope(Tenants::Nobody).await.unwrap();
+        let sql = "SELECT now() = statement_timestamp()";
+        sqlx::query_scalar(sql).fetch_one(&mut *connection).await.unwrap()
+    }
+
     /// What the next connection for a tenant is set to.
     async fn set_to(&self, tenant: &Tenant) -> String {
         let mut connection = self.store.scope(Tenants::One(tenant)).await.unwrap();
@@ -271,6 +278,7 @@ async fn a_cancelled_request_leaves_no_connection_that_is_wrongly_set() {
             cancelled += 1;
         }
         // There is one connection: it is the one that was left.
+        assert!(place.is_at_rest().await, "round {round} left a transaction");
         assert_eq!(place.set_to(one).await, format!("{one}\n"), "round {round}");
         assert_eq!(place.set_to(other).await, format!("{other}\n"), "round {round}");
     }
