@@ -135,6 +135,15 @@ impl PostgresStore {
         self.wall.scope(whose).await
     }
 
+    /// After a broken connection the others are likely no better, and who tries once more should not find that out
+    /// with the next one.
+    fn heard<T>(&self, answer: Result<T>) -> Result<T> {
+        if answer.as_ref().is_err_and(StoreError::is_broken_connection) {
+            self.wall.forget(false);
+        }
+        answer
+    }
+
     /// A transaction that sees these tenants' rows.
     async fn begin(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
         self.wall.begin(whose).await
@@ -215,11 +224,10 @@ impl Store for PostgresStore {
         drop(under_way);
         probe::committed(began);
         self.writes.note(&done);
-        // Others are likely no better, and the next try should not have to find that out one by one.
-        if done.as_ref().is_err_and(|error| error.is_read_only() || error.is_broken_connection()) {
+        if done.as_ref().is_err_and(StoreError::is_read_only) {
             self.wall.forget(true);
         }
-        done
+        self.heard(done)
     }
 
     fn commits_at_once(&self) -> usize {
@@ -227,11 +235,11 @@ impl Store for PostgresStore {
     }
 
     async fn load(&self, keys: &[EffectKey]) -> Result<Vec<std::result::Result<Option<Record>, Unloadable>>> {
-        query::load(&self.wall, keys).await
+        self.heard(query::load(&self.wall, keys).await)
     }
 
     async fn revisions(&self, keys: &[EffectKey]) -> Result<Vec<u32>> {
-        query::revisions(&self.wall, keys).await
+        self.heard(query::revisions(&self.wall, keys).await)
     }
 
     async fn twin(&self, tenant: &Tenant, duplicate: Uuid) -> Result<Option<EffectKey>> {

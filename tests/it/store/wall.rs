@@ -10,7 +10,7 @@ use actonce::domain::ids::{EffectKey, Tenant};
 use actonce::store::postgres::sql;
 use actonce::store::postgres::wall::{Purpose, Tenants};
 use actonce::store::{Committed, Store as _, postgres::PostgresStore};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
 use super::bed::{Bed, revise};
 use super::effects::{Maker, TOOL, registration, spec, tenant};
@@ -97,8 +97,9 @@ impl Place {
     /// Whether the next connection stands in no transaction that somebody left.
     async fn is_at_rest(&self) -> bool {
         let mut connection = self.store.scope(Tenants::Nobody).await.unwrap();
-        let sql = "SELECT now() = statement_timestamp()";
-        sqlx::query_scalar(sql).fetch_one(&mut *connection).await.unwrap()
+        // In one message: a transaction of its own begins with it.
+        let row = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(&mut *connection).await.unwrap();
+        row.get(0)
     }
 
     /// What the next connection for a tenant is set to.

@@ -204,6 +204,9 @@ impl Drop for Scoped {
             runtime.spawn(async move {
                 if seat.settle(rest == Rest::InTransaction).await {
                     seats.give_back(seat);
+                } else {
+                    // Whatever ended it has likely ended the others.
+                    seats.forget();
                 }
                 drop(place);
             });
