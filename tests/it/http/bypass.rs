@@ -97,9 +97,9 @@ async fn lines_name_effects_by_downstream_key_or_marker_too(store: StoreUnderTes
     let (key, marker) = completed(&api, "a").await;
     completed(&api, "forgotten").await;
     // A key with the right effect in it that was never given out.
-    let last = if key.ends_with('A') { 'B' } else { 'A' };
-    let near = format!("{}{last}{}", &key[..20], &key[21..]);
-    let tag = format!("{}{last}", &key[..key.len() - 1]);
+    let other = |at: usize| if key.as_bytes()[at] == b'A' { 'B' } else { 'A' };
+    let near = format!("{}{}{}", &key[..20], other(20), &key[21..]);
+    let tag = format!("{}{}", &key[..key.len() - 1], other(key.len() - 1));
     let missing = json!({ "type": "missing", "operation_id": "forgotten" });
     let unknown = |line: u32| json!({ "type": "bypassed", "line": line, "reason": "unknown" });
     let export = format!("key\n{key}\n{near}\n{tag}\nnonsense\n{key}\n");
