@@ -45,6 +45,13 @@ pub(crate) struct Plan {
     pub(crate) settled: u64,
 }
 
+impl Plan {
+    /// Effects in a closed loop.
+    pub(crate) fn pairs(address: &str, connections: usize, time: Duration, warm_up: Duration) -> Self {
+        Self { address: address.to_owned(), kind: Kind::Pair, connections, time, warm_up, rate: None, settled: 0 }
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub(crate) struct Outcome {

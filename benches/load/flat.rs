@@ -13,7 +13,7 @@ use crate::ceiling;
 use crate::drive::{Kind, Outcome, Plan, drive};
 use crate::procs::{Server, database_url, make_database, median, serve};
 use crate::run::{register, settle, tokens};
-use crate::workload::Workload;
+use crate::workload::{Workload, salt};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: FlatArgs) -> Result<(), Error> {
         let begun = Instant::now();
         let server = Server::start(serve(&args.actonce, &args.directory.join(name), database.as_deref()))?;
         let ready_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+        let salt = salt();
         let workload = Arc::new(Workload::read(&args.calls, tokens()?, salt)?);
         register(&server.address, &workload).await?;
         let settled = settle(&server.address, &workload).await?;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use drive::{Kind, Plan, drive};
-use workload::Workload;
+use workload::{Workload, salt};
 
 #[derive(Debug, Parser)]
 #[command(about = "Load for Actonce, or for anything that answers like it")]
@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 }
 
 async fn drive_one(args: DriveArgs) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+    let salt = salt();
     let workload = Arc::new(Workload::read(&args.calls, args.token, salt)?);
     run::register(&args.address, &workload).await?;
     let kind = match args.kind {

@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::client::Connection;
-use crate::drive::{Kind, Outcome, Plan, drive};
+use crate::drive::{Outcome, Plan, drive};
 use crate::procs::{Server, database_url, make_database, resident_mb, serve};
 use crate::run::{register, tokens};
-use crate::workload::Workload;
+use crate::workload::{Workload, salt};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: ManyArgs) -> Result<(), Error> {
     for name in ["many_one", "many_several"] {
         make_database(&pool, &args.database_url, name).await?;
     }
-    let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+    let salt = salt();
     let workload = Arc::new(Workload::read(&args.calls, tokens()?, salt)?);
     let many = Many { args, workload };
     let server = many.server("many_one", 0)?;
@@ -80,15 +80,8 @@ impl Many {
     }
 
     async fn drive(&self, address: &str, connections: usize, rate: Option<f64>) -> Outcome {
-        let plan = Plan {
-            address: address.to_owned(),
-            kind: Kind::Pair,
-            connections,
-            time: Duration::from_secs(self.args.seconds),
-            warm_up: Duration::from_secs(1),
-            rate,
-            settled: 0,
-        };
+        let time = Duration::from_secs(self.args.seconds);
+        let plan = Plan { rate, ..Plan::pairs(address, connections, time, Duration::from_secs(1)) };
         drive(plan, Arc::clone(&self.workload)).await
     }
 

@@ -16,7 +16,7 @@ use crate::ceiling::{self, Ceiling};
 use crate::client::Connection;
 use crate::drive::{Kind, Outcome, Plan, drive};
 use crate::procs::{SECRET, Server, cpu_with_children, database_url, make_database, median, serve};
-use crate::workload::Workload;
+use crate::workload::{Workload, salt};
 
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -84,15 +84,7 @@ pub(crate) async fn register(address: &str, workload: &Workload) -> Result<(), E
 
 /// Makes some settled effects, and says how many.
 pub(crate) async fn settle(address: &str, workload: &Arc<Workload>) -> Result<u64, Error> {
-    let plan = Plan {
-        address: address.to_owned(),
-        kind: Kind::Pair,
-        connections: 16,
-        time: Duration::from_secs(1),
-        warm_up: Duration::ZERO,
-        rate: None,
-        settled: 0,
-    };
+    let plan = Plan::pairs(address, 16, Duration::from_secs(1), Duration::ZERO);
     let outcome = drive(plan, Arc::clone(workload)).await;
     // What began was finished, and what was finished too late to be counted is among the last.
     let settled = outcome.rounds.min(2_000);
@@ -158,7 +150,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Error> {
     let lite = DatabaseUrl::Sqlite(args.directory.join("raw.db"));
     let lite_store = open(&lite, OpenOptions::default()).await?;
     let mut session = Session { args, pool, results: BTreeMap::new(), ceilings: BTreeMap::new() };
-    let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+    let salt = salt();
     let workload = Arc::new(Workload::read(&session.args.calls, tokens()?, salt.clone())?);
     for target in &targets {
         register(&target.server.address, &workload).await?;

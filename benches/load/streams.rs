@@ -14,10 +14,10 @@ use sqlx::PgPool;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 
-use crate::drive::{Kind, Plan, drive};
+use crate::drive::{Plan, drive};
 use crate::procs::{Server, make_database, median, serve};
 use crate::run::{Error, register, tokens};
-use crate::workload::Workload;
+use crate::workload::{Workload, salt};
 
 /// `load streams`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: StreamsArgs) -> Result<(), Error> {
     };
     let directory = args.directory.join(if database.is_some() { "streams-postgres" } else { "streams-sqlite" });
     let server = Server::start(serve(&args.actonce, &directory, database.as_deref()))?;
-    let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+    let salt = salt();
     let workload = Arc::new(Workload::read(&args.calls, tokens()?, salt)?);
     register(&server.address, &workload).await?;
     let (mut without, mut with, mut told) = (Vec::new(), Vec::new(), Vec::new());
@@ -98,15 +98,8 @@ const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Effects a second.
 async fn write(args: &StreamsArgs, server: &Server, workload: &Arc<Workload>) -> f64 {
-    let plan = Plan {
-        address: server.address.clone(),
-        kind: Kind::Pair,
-        connections: args.connections,
-        time: Duration::from_secs_f64(args.seconds),
-        warm_up: WARM_UP,
-        rate: None,
-        settled: 0,
-    };
+    let time = Duration::from_secs_f64(args.seconds);
+    let plan = Plan::pairs(&server.address, args.connections, time, WARM_UP);
     drive(plan, Arc::clone(workload)).await.rate()
 }
 

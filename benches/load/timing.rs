@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::drive::{Kind, Plan, drive};
+use super::drive::{Plan, drive};
 use super::procs::{Server, serve};
 use super::run::{Error, register, tokens};
-use super::workload::Workload;
+use super::workload::{Workload, salt};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TimingArgs {
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: TimingArgs) -> Result<(), Error> {
         Server::start(command)
     };
     let servers = [start("off")?, start("on")?];
-    let salt = actonce::support::random_id().simple().to_string()[..8].to_owned();
+    let salt = salt();
     let workload = Arc::new(Workload::read(&args.calls, tokens()?, salt)?);
     for server in &servers {
         register(&server.address, &workload).await?;
@@ -68,15 +68,8 @@ pub(crate) async fn run(args: TimingArgs) -> Result<(), Error> {
 
 /// CPU microseconds of the server for an effect: an intent and an outcome.
 async fn measure(args: &TimingArgs, server: &Server, workload: &Arc<Workload>) -> f64 {
-    let plan = Plan {
-        address: server.address.clone(),
-        kind: Kind::Pair,
-        connections: args.connections,
-        time: Duration::from_secs_f64(args.seconds),
-        warm_up: Duration::from_millis(300),
-        rate: None,
-        settled: 0,
-    };
+    let (time, warm_up) = (Duration::from_secs_f64(args.seconds), Duration::from_millis(300));
+    let plan = Plan::pairs(&server.address, args.connections, time, warm_up);
     let whole = plan.time.as_secs_f64() + plan.warm_up.as_secs_f64();
     let before = server.cpu();
     let outcome = drive(plan, Arc::clone(workload)).await;

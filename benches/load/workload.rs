@@ -18,6 +18,11 @@ pub(crate) struct Call {
     effect: String,
 }
 
+/// What tells the operation ids of one run of this program from those of another.
+pub(crate) fn salt() -> String {
+    actonce::support::random_id().simple().to_string()[..8].to_owned()
+}
+
 /// The calls to draw from.
 #[derive(Debug)]
 pub(crate) struct Workload {
