@@ -1,11 +1,17 @@
 //! Postgres: the plans of the hot statements, on empty tables and on full ones. A plan that reads a
 //! whole table, or that turns when a table grows, is found here and not in production.
 
-use actonce::store::Store as _;
+use std::time::Duration;
+
+use actonce::domain::command::Command;
+use actonce::domain::record::Record;
 use actonce::store::postgres::wall::{Purpose, Scoped, Tenants};
 use actonce::store::postgres::{PostgresStore, receipts_sql, sql};
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use actonce::store::{ChangeSet, Committed, Store as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
+use super::bed::revise;
+use super::effects::Maker;
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
@@ -189,6 +195,54 @@ async fn hot_statements_go_by_index_whatever_the_tables_look_like() {
     // A page of a list then reads and sorts what is open of one tenant.
     emptied.retain(|fault| !fault.starts_with("WALK_OPEN: Sort"));
     assert!(emptied.is_empty(), "on emptied tables:\n{}", emptied.join("\n\n"));
+    store.close().await;
+}
+
+/// How many entries of the indexes over open effects were read, as far as sessions have told: they do so at the end of a
+/// transaction, once in a second.
+async fn index_entries_read(admin: &mut PgConnection) -> i64 {
+    let statement = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'open_effects'";
+    sqlx::query_scalar(statement).fetch_one(admin).await.unwrap()
+}
+
+/// A night in which everything settles, and the morning after: the table was vacuumed to nothing, and a plan that was made
+/// then takes any index of the tenant, to be read whole for every row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_was_made_on_an_emptied_table_does_not_stay() {
+    if !StoreUnderTest::has_postgres() {
+        return;
+    }
+    const MORNING: usize = 4000;
+    let url = postgres::fresh_database().unwrap();
+    let mut admin = PgConnection::connect(&postgres::as_admin(&url).unwrap()).await.unwrap();
+    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    for statement in [FILL, "DELETE FROM open_effects", "VACUUM open_effects"] {
+        sqlx::raw_sql(statement).execute(&mut admin).await.unwrap();
+    }
+    let pages: i64 = sqlx::query_scalar("SELECT pg_relation_size('open_effects')").fetch_one(&mut admin).await.unwrap();
+    assert_eq!(pages, 0, "nothing is left of it");
+    let maker = Maker::external("tenant", store.now().await.unwrap());
+    let made: Vec<_> = (0..MORNING).map(|number| maker.create(&format!("act {number}"))).collect();
+    for some in made.chunks(100) {
+        let guarded = some.iter().map(|(row, record)| {
+            let mut row = row.clone();
+            row.open.as_mut().unwrap().duplicate = Some(record.key.effect);
+            revise(&row)
+        });
+        let committed = store.commit(&guarded.collect::<Vec<_>>()).await.unwrap();
+        assert!(committed.iter().all(|change| *change == Committed::Applied));
+    }
+    let mut read = Vec::new();
+    for some in made.chunks(100).take(3) {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        let settle = |record: &Record| revise(&maker.next(record, &Command::Cancel { expected_revision: None }).0);
+        let settled: Vec<ChangeSet> = some.iter().map(|(_, record)| settle(record)).collect();
+        store.commit(&settled).await.unwrap();
+        read.push(index_entries_read(&mut admin).await);
+    }
+    // Between two looks one batch was told of, or two.
+    let last = read[2] - read[1];
+    assert!((100..1000).contains(&last), "100 that settle have read {last} entries of {MORNING}: {read:?}");
     store.close().await;
 }
 

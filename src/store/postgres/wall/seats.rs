@@ -5,6 +5,10 @@
 //! rest: as much as a lone commit costs. Here whoever has seen its answer says so ([`Scoped::done`]), and the
 //! connection is free at once. Only what is dropped without that word is asked: it may be cancelled in the middle.
 //!
+//! Plans are made anew every second on connections that are busy. The server makes the plan of a statement at its first
+//! use and keeps it until statistics change; one that was made while `open_effects` was empty takes any index of the
+//! tenant for as good as any other, and reads it whole for every row of a batch once there are thousands.
+//!
 //! What a connection was set to is forgotten before anything else is said to it, and remembered once that was
 //! answered: whoever is cancelled in between leaves nothing behind that a later one could believe.
 
@@ -29,6 +33,11 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection is used: what it leads to, and what the server keeps for it, is made anew after that.
 const LIFETIME: Duration = Duration::from_mins(30);
 
+/// How long a plan is kept at least, and how long statements must have run meanwhile before plans are made anew: a
+/// connection that has next to nothing to do is not asked to plan for it.
+const PLANS_KEPT: Duration = Duration::from_secs(1);
+const PLANS_WORKED: Duration = Duration::from_millis(250);
+
 /// The driver's pool.
 pub(super) fn pool(max: u32) -> PgPoolOptions {
     PgPoolOptions::new().max_connections(max).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
@@ -41,6 +50,10 @@ struct Seat {
     /// What it was set to; `None`: nobody knows.
     set_to: Option<String>,
     made: Instant,
+    /// When its plans were made, or later.
+    planned: Instant,
+    /// How long it was in use since then.
+    worked: Duration,
     /// How often [`Seats::forget`] had been asked for before.
     age: u64,
 }
@@ -108,12 +121,20 @@ impl Seats {
             Some(seat) => seat,
             None => self.make().await?,
         };
-        Ok(Scoped { seat: Some(seat), place: Some(place), seats: Arc::clone(self), rest: Rest::Unknown })
+        let is_stale = seat.planned.elapsed() >= PLANS_KEPT && seat.worked >= PLANS_WORKED;
+        let (seats, taken) = (Arc::clone(self), Instant::now());
+        let mut scoped = Scoped { seat: Some(seat), place: Some(place), seats, rest: Rest::Unknown, taken };
+        if is_stale {
+            scoped.plan_anew().await?;
+        }
+        Ok(scoped)
     }
 
     async fn make(&self) -> Result<Seat> {
         let age = self.forgotten.load(Ordering::Acquire);
-        Ok(Seat { connection: self.maker.acquire().await?.detach(), set_to: None, made: Instant::now(), age })
+        let connection = self.maker.acquire().await?.detach();
+        let made = Instant::now();
+        Ok(Seat { connection, set_to: None, made, planned: made, worked: Duration::ZERO, age })
     }
 
     pub(super) async fn scope(self: &Arc<Self>, text: &str) -> Result<Scoped> {
@@ -183,9 +204,19 @@ pub struct Scoped {
     place: Option<OwnedSemaphorePermit>,
     seats: Arc<Seats>,
     rest: Rest,
+    taken: Instant,
 }
 
 impl Scoped {
+    /// Lets the server forget its plans: each statement stays prepared, and is planned again at its next use.
+    async fn plan_anew(&mut self) -> Result<()> {
+        sqlx::raw_sql("DISCARD PLANS").execute(&mut **self).await?;
+        if let Some(seat) = &mut self.seat {
+            (seat.planned, seat.worked) = (Instant::now(), Duration::ZERO);
+        }
+        Ok(())
+    }
+
     /// Gives the connection back at once. Only for whoever has seen the whole answer of all that it sent.
     pub(in crate::store::postgres) fn done(mut self) {
         self.rest = Rest::Known;
@@ -195,6 +226,7 @@ impl Scoped {
 impl Drop for Scoped {
     fn drop(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
+        seat.worked = seat.worked.saturating_add(self.taken.elapsed());
         let (seats, place, rest) = (Arc::clone(&self.seats), self.place.take(), self.rest);
         if rest == Rest::Known {
             // Before the place is free: whoever gets it finds the connection.
