@@ -21,6 +21,9 @@ use crate::limits;
 /// The name of the digest algorithm, kept in every intent.
 pub const ALGORITHM: &str = "sha256-jcs-int53";
 
+/// What a digest in its public form begins with.
+const PREFIX: &str = "sha256:";
+
 /// Beyond this magnitude a double skips integers.
 const EXACT: u64 = 1 << 53;
 
@@ -43,19 +46,26 @@ impl Sha256Digest {
     /// The digest of some bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        Self(format!("sha256:{}", hex::encode(Sha256::digest(bytes))))
+        Self::from_hash(Sha256::digest(bytes).into())
     }
 
     /// A hash that was made already.
     #[must_use]
     pub fn from_hash(hash: [u8; 32]) -> Self {
-        Self(format!("sha256:{}", hex::encode(hash)))
+        // Every change has several of these, and `hex::encode` pushes one `char` after the other.
+        let mut digits = [0_u8; 64];
+        let mut text = String::with_capacity(PREFIX.len() + digits.len());
+        text.push_str(PREFIX);
+        if hex::encode_to_slice(hash, &mut digits).is_ok() {
+            text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
+        }
+        Self(text)
     }
 
     /// Reads the public form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("sha256:")?;
+        let digits = text.strip_prefix(PREFIX)?;
         let valid = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         valid.then(|| Self(text.to_owned()))
     }
@@ -69,14 +79,15 @@ impl Sha256Digest {
     /// The 64 hex digits alone.
     #[must_use]
     pub fn hex(&self) -> &str {
-        self.0.trim_start_matches("sha256:")
+        self.0.trim_start_matches(PREFIX)
     }
 }
 
 impl<'de> Deserialize<'de> for Sha256Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("must be `sha256:` and 64 lower-case hex digits"))
+        super::text::parsed(deserializer, |text| {
+            Self::parse(text).ok_or("must be `sha256:` and 64 lower-case hex digits")
+        })
     }
 }
 
@@ -172,6 +183,8 @@ fn write_value(raw: &RawValue, out: &mut String, path: &mut Vec<String>) -> Resu
             }
             out.push(']');
         }
+        // What is well-formed and has no escape has nothing to escape either: it is canonical as it stands.
+        Some(b'"') if !text.contains('\\') => out.push_str(text),
         Some(b'"') => {
             let string: Cow<'_, str> = read_string(text, path)?;
             write_string(out, &string);
@@ -222,8 +235,14 @@ fn write_object(out: &mut String, members: &[(String, String)]) {
 }
 
 fn write_string(out: &mut String, text: &str) {
-    // serde_json escapes exactly what RFC 8785 §3.2.2.2 asks for; a string always serializes.
-    out.push_str(&serde_json::to_string(text).unwrap_or_default());
+    if text.bytes().all(|b| b >= b' ' && b != b'"' && b != b'\\') {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        // serde_json escapes exactly what RFC 8785 §3.2.2.2 asks for; a string always serializes.
+        out.push_str(&serde_json::to_string(text).unwrap_or_default());
+    }
 }
 
 fn write_number(text: &str, out: &mut String, path: &[String]) -> Result<(), JsonFault> {
@@ -314,6 +333,22 @@ mod tests {
             "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"ö\":7,\"€\":1,\"\u{1F600}\":5,\"\u{fb33}\":3}"
         );
         assert_eq!(canonical(r#""\u000f\n\u0008\"\\\/\u00e9""#).unwrap(), "\"\\u000f\\n\\b\\\"\\\\/é\"");
+    }
+
+    #[test]
+    fn strings_with_nothing_to_escape_are_the_same_by_either_way() {
+        for text in ["", "plain", "\u{7f}", "é\u{1F600}", "a\"b", "a\\b", "\u{1f}", "tab\t", "/"] {
+            let mut written = String::new();
+            write_string(&mut written, text);
+            let sent = serde_json::to_string(text).unwrap();
+            assert_eq!(written, sent);
+            assert_eq!(canonical(&sent).unwrap(), sent);
+            // The same text with every character escaped that may be.
+            let escaped: Vec<String> = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+            assert_eq!(canonical(&format!("\"{}\"", escaped.concat())).unwrap(), sent);
+        }
+        assert!(serde_json::from_str::<Box<RawValue>>("\"a\u{1}b\"").is_err(), "a bare control character");
+        assert!(serde_json::from_str::<Box<RawValue>>("\"a\0b\"").is_err());
     }
 
     #[test]

@@ -75,8 +75,7 @@ impl fmt::Display for Name {
 
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        Self::new(&text).map_err(serde::de::Error::custom)
+        super::text::parsed(deserializer, Self::new)
     }
 }
 

@@ -27,6 +27,7 @@ pub mod retention;
 pub mod signing;
 pub mod source;
 pub mod state;
+pub mod text;
 pub mod time;
 pub mod tool;
 #[cfg(test)]

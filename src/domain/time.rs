@@ -16,6 +16,8 @@ pub struct Timestamp(i64);
 const FIRST_US: i64 = -62_135_596_800_000_000;
 const LAST_US: i64 = 253_402_300_799_999_999;
 
+const DIGITS: [u8; 10] = *b"0123456789";
+
 impl Timestamp {
     /// From microseconds since the epoch.
     #[must_use]
@@ -85,19 +87,21 @@ impl Timestamp {
         // Beyond year 9999 the epoch stands in; no database time comes near it.
         let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         let (date, clock) = (time.date(), time.time());
+        // In 32 bits, which a processor divides in a fraction of the time.
+        let small = |number: i64| u32::try_from(number).unwrap_or(0);
         let fields = [
-            (0, 4, i64::from(date.year())),
-            (5, 2, i64::from(u8::from(date.month()))),
-            (8, 2, i64::from(date.day())),
-            (11, 2, i64::from(clock.hour())),
-            (14, 2, i64::from(clock.minute())),
-            (17, 2, i64::from(clock.second())),
-            (20, 6, micros),
+            (0, 4, small(i64::from(date.year()))),
+            (5, 2, u32::from(u8::from(date.month()))),
+            (8, 2, u32::from(date.day())),
+            (11, 2, u32::from(clock.hour())),
+            (14, 2, u32::from(clock.minute())),
+            (17, 2, u32::from(clock.second())),
+            (20, 6, small(micros)),
         ];
         for (start, width, value) in fields {
             let mut rest = value;
             for place in text[start..][..width].iter_mut().rev() {
-                *place = b'0'.saturating_add(u8::try_from(rest.rem_euclid(10)).unwrap_or(0));
+                *place = DIGITS[usize::try_from(rest % 10).unwrap_or(0)];
                 rest /= 10;
             }
         }
@@ -119,9 +123,8 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| {
-            serde::de::Error::custom("must be an RFC 3339 date and time with an offset, such as 2026-01-31T12:00:00Z")
+        super::text::parsed(deserializer, |text| {
+            Self::parse(text).ok_or("must be an RFC 3339 date and time with an offset, such as 2026-01-31T12:00:00Z")
         })
     }
 }

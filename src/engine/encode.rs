@@ -12,6 +12,7 @@ use crate::domain::ids::{EffectKey, prefix};
 use crate::domain::journal::{Entry, GENESIS, entry_hash};
 use crate::domain::record::{Intent, Life, Record};
 use crate::domain::state::State;
+use crate::domain::text::json;
 use crate::domain::tool::{DuplicateRule, RetainArguments};
 use crate::store::elapsed::WaitChange;
 use crate::store::{Beside, ChangeSet, IntentRow, OpenRow, RevisionRow};
@@ -28,19 +29,20 @@ pub fn encode(
     revision: Revision,
     context: &Context,
 ) -> Result<(ChangeSet, Record), serde_json::Error> {
-    let life_text = serde_json::to_string(&revision.life)?;
+    let life_text = json(&revision.life, 2048)?;
     let intent_text: Option<Arc<str>> = match &revision.intent {
-        Some(intent) => Some(serde_json::to_string(intent.as_ref())?.into()),
+        Some(intent) => Some(json(intent.as_ref(), 1024)?.into()),
         None => None,
     };
     let intent_digest = intent_text.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
     let record_digest = Sha256Digest::of(life_text.as_bytes());
-    let receipt_digest = revision.receipt.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
-    let result_digest = revision.result.as_ref().map(|text| Sha256Digest::of(text.as_bytes()));
     let number = revision.life.revision;
+    let (receipt, result) = (revision.life.receipt.as_ref(), revision.life.result.as_ref());
+    let receipt_digest = digest_of(revision.receipt.as_deref(), receipt.map(|it| (it.revision, &it.digest)), number);
+    let result_digest = digest_of(revision.result.as_deref(), result.map(|it| (it.revision, &it.digest)), number);
     // What time decided is the service's own change, whoever came by and saw it.
     let service = if revision.is_lapse { service_principal().ok() } else { None };
-    let entry = serde_json::to_string(&Entry {
+    let entry = Entry {
         revision: number,
         at: revision.life.updated_at,
         by: service.as_ref().unwrap_or(&context.principal),
@@ -50,7 +52,8 @@ pub fn encode(
         record_digest: &record_digest,
         receipt_digest: receipt_digest.as_ref(),
         result_digest: result_digest.as_ref(),
-    })?;
+    };
+    let entry = json(&entry, 1536)?;
     let prev_hash = before.map_or(GENESIS, |record| record.head);
     let hash = entry_hash(key, number, &prev_hash, &entry);
     let life = revision.life;
@@ -96,6 +99,16 @@ pub fn encode(
     };
     let record = Record { key: key.clone(), intent: Arc::clone(intent), life, head: hash, receipt, result };
     Ok((ChangeSet::Revise(Box::new(row)), record))
+}
+
+/// The digest of a document that this revision records. What the life points to has one since it was checked; what is
+/// evidence alone has none yet.
+fn digest_of(text: Option<&str>, pointed: Option<(u32, &Sha256Digest)>, number: u32) -> Option<Sha256Digest> {
+    let text = text?;
+    match pointed {
+        Some((revision, digest)) if revision == number => Some(digest.clone()),
+        _ => Some(Sha256Digest::of(text.as_bytes())),
+    }
 }
 
 /// What is written beside a revision, and what that depends on; for most there is nothing.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::domain::receipt::{Receipt, Verification};
 use crate::domain::record::{Dispatch, FailureEvidence, ResolvedOutcome, ReviewReason};
 use crate::domain::state::{Directive, EffectClass, State};
+use crate::domain::text;
 use crate::domain::time::Timestamp;
 use crate::engine::Decided;
 use crate::service::keys::marker;
@@ -255,12 +256,12 @@ fn dispatch_view<'a>(dispatch: &'a Dispatch, key: Option<&'a str>) -> DispatchVi
 /// never parsed and written again.
 #[must_use]
 pub fn body(decided: &Decided) -> String {
-    let mut json = serde_json::to_string(&view(decided)).unwrap_or_default();
+    let documents = [&decided.record.receipt, &decided.record.result].into_iter().flatten().map(|text| text.len());
+    let mut json = text::json(&view(decided), documents.sum::<usize>().saturating_add(1536)).unwrap_or_default();
     for (name, text) in [("receipt", &decided.record.receipt), ("result", &decided.record.result)] {
         if let Some(text) = text
             && json.pop().is_some()
         {
-            json.reserve(text.len().saturating_add(16));
             json.push_str(",\"");
             json.push_str(name);
             json.push_str("\":");

@@ -39,6 +39,18 @@ pub enum OutcomeWord {
     Unknown,
 }
 
+impl OutcomeWord {
+    /// How digests of reports name it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::NotSent => "NotSent",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
 /// What came of a dispatch.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -162,17 +174,19 @@ type Evidence<'a> =
 /// Over everything that the report says, so that an equal repeat is known and another one is not.
 fn digest(dispatch_id: &Uuid, fence: u32, word: OutcomeWord, evidence: Evidence<'_>) -> Sha256Digest {
     let (receipt, verification, result, failure) = evidence;
-    let parts = serde_json::json!([
+    let parts = (
         "actonce report v1",
         dispatch_id,
         fence,
-        format!("{word:?}"),
+        word.name(),
         receipt.as_ref().map(|receipt| receipt.digest.as_str()),
-        verification,
+        // The members of an object stand in the order of a `Value`.
+        verification.as_ref().map(|verification| serde_json::json!(verification)),
         result.as_ref().map(|result| result.digest.as_str()),
-        failure,
-    ]);
-    Sha256Digest::of(parts.to_string().as_bytes())
+        failure.as_ref().map(|failure| serde_json::json!(failure)),
+    );
+    // Nothing in it fails to serialize.
+    Sha256Digest::of(serde_json::to_string(&parts).unwrap_or_default().as_bytes())
 }
 
 /// A person's decision.
@@ -220,6 +234,42 @@ impl AuthorizationBody {
                 reason: self.reason,
             }),
             _ => Err(faults.problem()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_digest_of_a_report_is_that_of_the_versions_before() {
+        let read =
+            json!({"verified": true, "observed_at": "2026-01-31T12:00:00.000001Z", "source": "GET /x", "target": "t"});
+        let verification: Verification = serde_json::from_value(read).unwrap();
+        let evidence = json!({"classification": "timeout", "phase": "in_flight", "detail": "no \"answer\""});
+        let failure: FailureEvidence = serde_json::from_value(evidence).unwrap();
+        let result = ResultDocument { digest: Sha256Digest::of(b"1"), size_bytes: 1, text: Some("1".into()) };
+        let id = Uuid::from_u128(7);
+        for word in [OutcomeWord::Succeeded, OutcomeWord::Failed, OutcomeWord::NotSent, OutcomeWord::Unknown] {
+            for (verification, result, failure) in
+                [(Some(verification.clone()), Some(result.clone()), None), (None, None, Some(failure.clone()))]
+            {
+                let before = json!([
+                    "actonce report v1",
+                    id,
+                    3,
+                    format!("{word:?}"),
+                    null,
+                    verification,
+                    result.as_ref().map(|result| result.digest.as_str()),
+                    failure,
+                ]);
+                let found = digest(&id, 3, word, (&None, &verification, &result, &failure));
+                assert_eq!(found, Sha256Digest::of(before.to_string().as_bytes()), "{before}");
+            }
         }
     }
 }

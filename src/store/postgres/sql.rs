@@ -51,16 +51,20 @@ pub(super) const WALL_HOLDS: &str = "SELECT row_security_active('entries')";
 /// are open; what they return is appended by `changed`, where a conflict can only be corruption and
 /// aborts. `fresh` appends new effects, and evidence on settled ones after the newest revision, where
 /// the primary key is the compare-and-set; `opened` adds the open rows of those that were appended.
+///
+/// `input` steps through its arrays side by side: as a table function each would be copied into a store of its own
+/// first, and all of them into one more.
 pub(super) const COMMIT: &str = "\
-WITH input AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int2[], $5::int8[], $6::text[], $7::text[],
-    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
-    $15::bool[], $16::bool[], $17::int4[], $18::int8[], $19::uuid[], $20::int8[], $21::bool[], $22::text[],
-    $23::int8[], $24::int8[], $25::int8[])
-  AS i(tenant, effect, revision, state, created_us, run_id, session_id,
-    intent, life, entry, receipt, result, prev_hash, hash,
-    was_open, stays_open, fence, due_us, duplicate, open_created_us, contradicted, tool,
-    lease_seen_us, tool_stamp, deadline_us)
+WITH input AS (
+  SELECT unnest($1::text[]) AS tenant, unnest($2::uuid[]) AS effect, unnest($3::int4[]) AS revision,
+    unnest($4::int2[]) AS state, unnest($5::int8[]) AS created_us, unnest($6::text[]) AS run_id,
+    unnest($7::text[]) AS session_id, unnest($8::text[]) AS intent, unnest($9::text[]) AS life,
+    unnest($10::text[]) AS entry, unnest($11::text[]) AS receipt, unnest($12::text[]) AS result,
+    unnest($13::bytea[]) AS prev_hash, unnest($14::bytea[]) AS hash, unnest($15::bool[]) AS was_open,
+    unnest($16::bool[]) AS stays_open, unnest($17::int4[]) AS fence, unnest($18::int8[]) AS due_us,
+    unnest($19::uuid[]) AS duplicate, unnest($20::int8[]) AS open_created_us, unnest($21::bool[]) AS contradicted,
+    unnest($22::text[]) AS tool, unnest($23::int8[]) AS lease_seen_us, unnest($24::int8[]) AS tool_stamp,
+    unnest($25::int8[]) AS deadline_us
 ), ready AS MATERIALIZED (
   SELECT * FROM input i
   WHERE (i.tool_stamp IS NULL OR EXISTS (
