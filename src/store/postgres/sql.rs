@@ -56,11 +56,11 @@ WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int2[], $5::int8[], $6::text[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
     $15::bool[], $16::bool[], $17::int4[], $18::int8[], $19::uuid[], $20::int8[], $21::bool[], $22::text[],
-    $23::int8[], $24::int8[], $25::int8[])
+    $23::int8[], $24::int8[], $25::int8[], $26::text[])
   AS i(tenant, effect, revision, state, created_us, run_id, session_id,
     intent, life, entry, receipt, result, prev_hash, hash,
     was_open, stays_open, fence, due_us, duplicate, open_created_us, contradicted, tool,
-    lease_seen_us, tool_stamp, deadline_us)
+    lease_seen_us, tool_stamp, deadline_us, proposed_by)
 ), ready AS MATERIALIZED (
   SELECT * FROM input i
   WHERE (i.tool_stamp IS NULL OR EXISTS (
@@ -100,9 +100,9 @@ WITH input AS MATERIALIZED (
   RETURNING effect
 ), opened AS (
   INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
-    contradicted, tool, run_id, session_id)
+    contradicted, tool, run_id, session_id, proposed_by)
   SELECT tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, open_created_us, contradicted,
-    tool, run_id, session_id
+    tool, run_id, session_id, proposed_by
   FROM ready i
   WHERE NOT was_open AND stays_open AND (i.effect IN (SELECT effect FROM fresh)) IS TRUE
 )
@@ -126,8 +126,8 @@ WITH fresh AS (
   RETURNING effect
 ), opened AS (
   INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us, contradicted,
-    tool, run_id, session_id)
-  SELECT $1, effect, $3, $4, $18, $19, $17, $20, $21, $16, $6, $7 FROM fresh WHERE $22
+    tool, run_id, session_id, proposed_by)
+  SELECT $1, effect, $3, $4, $18, $19, $17, $20, $21, $16, $6, $7, $23 FROM fresh WHERE $22
 )
 SELECT effect FROM fresh";
 
