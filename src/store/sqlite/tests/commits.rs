@@ -211,7 +211,8 @@ async fn names_are_kept_as_they_are() {
         for walk in [Walk::All, Walk::Run(name(odd)), Walk::Session(name(odd))] {
             assert_eq!(bed.store.walk(&row.key.tenant, &walk, None, 9).await.unwrap().len(), 1);
         }
-        let columns = sqlx::query_as("SELECT tenant, tool, run_id, session_id, proposed_by FROM open_effects WHERE effect = ?1");
+        let columns =
+            sqlx::query_as("SELECT tenant, tool, run_id, session_id, proposed_by FROM open_effects WHERE effect = ?1");
         let found: [String; 5] = {
             let (a, b, c, d, e) = columns.bind(row.key.effect).fetch_one(&bed.store.readers).await.unwrap();
             [a, b, c, d, e]
