@@ -1,7 +1,5 @@
 //! Quotas of what one principal has proposed: it is held to its own bound, whoever settles.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::quotas::{refused_by, until_made};
@@ -69,7 +67,7 @@ async fn a_principal_at_its_bound_is_refused_new_effects_and_nobody_else(store: 
     assert!(metrics.contains("actonce_quota_refused_total{quota=\"principal_open_effects\"} 3"), "{metrics}");
 
     // Everything that goes on with what is there, and everything that settles.
-    one.intent(&bodies::claiming("one-0", TOOL)).await.expect(200).directive("dispatch");
+    one.intent(&bodies::claiming("one-0", TOOL)).await.expect(200).directive("wait");
     one.heartbeat("one-0", &bodies::heartbeat(&granted[0])).await.expect(200);
     one.outcome("one-1", &bodies::unknown(&granted[1])).await.expect(200).state("outcome_unknown");
     // What is in doubt is open.
@@ -188,6 +186,5 @@ async fn replicas_agree_about_a_principal_after_a_count() {
     of(&beside, "two").intent(&proposal("of-two")).await.expect(201);
     of(&beside, "two").cancel("op-0").await.expect(200);
     until_made(&here, &proposal("op-2")).await;
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
-    refused(there.intent(&proposal("more")).await, 2);
+    refused(here.intent(&proposal("more")).await, 2);
 }
