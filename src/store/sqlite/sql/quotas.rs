@@ -12,6 +12,6 @@ SELECT count(*) FROM (SELECT 1 FROM open_effects WHERE tenant = ?1 AND state < 8
 /// up to ?2, and ?3 principals.
 pub const OPEN_BY_PRINCIPAL: &str = "
 SELECT proposed_by, count(*) FROM (
-    SELECT proposed_by FROM open_effects WHERE tenant = ?1 AND state < 8 LIMIT ?2) AS looked
+    SELECT proposed_by FROM open_effects WHERE tenant = ?1 AND state < 8 LIMIT ?2) AS w
 WHERE proposed_by IS NOT NULL
 GROUP BY proposed_by ORDER BY count(*) DESC LIMIT ?3";
