@@ -161,7 +161,7 @@ impl App {
         let principal = service_principal().map_err(|_| AppError::Internal("the service has no name"))?;
         let (engine, loops) =
             Engine::start(Arc::clone(&store), ad_hoc(&config.ad_hoc_tools), principal.clone()).await?;
-        engine.quotas().bound_by(config.open_quota.clone());
+        engine.quotas().bound_by(config.open_quota.clone(), config.principal_quota.clone());
         let stopping = CancellationToken::new();
         let (tasks, background) = (TaskTracker::new(), CancellationToken::new());
         let telemetry = telemetry(config, &engine, &tasks, &background)?;

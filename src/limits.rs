@@ -366,12 +366,16 @@ pub const TLS_SOON_DAYS: i64 = 14;
 pub const RATE_MAX_PER_SECOND: u64 = 1_000_000;
 /// Tenants, and principals, whose rates one process remembers.
 pub const RATES_REMEMBERED: u64 = 10_000;
-/// The highest quota of open effects that the configuration may name: a count looks at as many rows.
+/// The highest quota of open effects that the configuration may name: a count looks at as many rows of a tenant, and no more.
 pub const QUOTA_MAX_OPEN: u64 = 1_000_000;
 /// How often the open effects of a tenant that makes new ones are counted.
 pub const QUOTA_COUNT_SECONDS: u64 = 5;
-/// Tenants whose counts one process remembers.
-pub const QUOTAS_REMEMBERED: u64 = 10_000;
+/// Tenants, and principals of them, whose counts one process remembers.
+pub const QUOTAS_REMEMBERED: u64 = 100_000;
+/// Principals of one tenant, those with the most open effects, that a count answers.
+pub const QUOTA_PRINCIPALS: u32 = 10_000;
+/// A tenant's principals are counted again after so many times what the last count took, at the earliest.
+pub const QUOTA_REST: u32 = 10;
 /// Most tools whose adapters `actonce doctor` looks at, and most places that it connects to.
 pub const DOCTOR_TOOLS: u32 = 1_000;
 /// Adapters that it connects to at once.

@@ -18,6 +18,7 @@ In the configuration file alone:
   [[alias_keys]]            The alias keyring as a list
   [secrets]                 Secrets that tools name
   [quotas.tenants]          Quotas of single tenants
+  [quotas.principals]       Quotas of each principal of single tenants
 
 Flags outrank variables, which outrank the file. In the file a setting has the name of its flag with `_`; those of
 tokens stand in [auth], those of key sets in [auth.jwks], without `jwt_` and `jwks_`. `actonce config check` finds all
@@ -119,7 +120,7 @@ pub struct ServeArgs {
     /// Bounds of clients and their connections.
     #[command(flatten)]
     pub front: FrontArgs,
-    /// How much each tenant may have open.
+    /// How much each tenant, and each of its principals, may have open.
     #[command(flatten)]
     pub quotas: QuotaArgs,
     /// Keys and claims of tokens.

@@ -32,6 +32,7 @@ pub struct Description {
     telemetry: TelemetrySettings,
     front: Front,
     open_quota: OpenQuota,
+    principal_quota: OpenQuota,
     tls: Option<TlsFiles>,
 }
 
@@ -92,6 +93,7 @@ impl Config {
             telemetry: self.telemetry.clone(),
             front: self.front,
             open_quota: self.open_quota.clone(),
+            principal_quota: self.principal_quota.clone(),
             tls: self.tls.clone(),
         }
     }

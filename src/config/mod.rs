@@ -163,6 +163,8 @@ pub struct Config {
     pub front: Front,
     /// How many effects each tenant may have open.
     pub open_quota: OpenQuota,
+    /// How many of them each of its principals may have proposed.
+    pub principal_quota: OpenQuota,
     /// Certificate and key; where `None`, plain HTTP is spoken.
     pub tls: Option<TlsFiles>,
 }
@@ -239,7 +241,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
     let basics = Basics::read(args, &mut file, dev, problems);
     let tuning = Tuning::read(args, &mut file, problems);
     let front = front::read(&args.front, &mut file, problems);
-    let open_quota = quotas::read(&args.quotas, &mut file, problems);
+    let quotas = quotas::read(&args.quotas, &mut file, problems);
     let tls = tls::read(args, &mut file, problems);
     let (ad_hoc_tools, adapters) = (ad_hoc_tools(args, &mut file, problems), adapters(args, &mut file, problems));
     let telemetry = telemetry::telemetry(args, &mut file, problems);
@@ -286,7 +288,8 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
         postgres_connections: tuning.postgres_connections,
         telemetry,
         front,
-        open_quota,
+        open_quota: quotas.tenants,
+        principal_quota: quotas.principals,
         tls,
     })
 }

@@ -14,6 +14,7 @@ use super::front::Rate;
 use super::secrets::DevKeys;
 use super::{AdHocTools, Config, ConfigError, HIDDEN, values};
 use crate::auth::{KeySetSettings, KeySetSource};
+use crate::domain::quota::OpenQuota;
 
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -181,7 +182,13 @@ const ROWS: &[Row] = &[
         Some("ACTONCE_QUOTA_TENANT_OPEN_EFFECTS"),
         Effective(|config| quota(config.open_quota.default)),
     ),
-    (Some("quotas.tenants"), None, Effective(tenants_quotas)),
+    (
+        Some("quota_principal_open_effects"),
+        Some("ACTONCE_QUOTA_PRINCIPAL_OPEN_EFFECTS"),
+        Effective(|config| quota(config.principal_quota.default)),
+    ),
+    (Some("quotas.tenants"), None, Effective(|config| quotas(&config.open_quota))),
+    (Some("quotas.principals"), None, Effective(|config| quotas(&config.principal_quota))),
     (Some("timing"), Some("ACTONCE_TIMING"), Effective(timing)),
     (Some("otlp_endpoint"), Some("ACTONCE_OTLP_ENDPOINT"), Effective(|config| config.telemetry.otlp_endpoint.clone())),
     (
@@ -298,8 +305,8 @@ fn quota(most: Option<std::num::NonZeroU32>) -> Option<String> {
     Some(most.map_or(0, std::num::NonZeroU32::get).to_string())
 }
 
-fn tenants_quotas(config: &Config) -> Option<String> {
-    let named = config.open_quota.tenants.iter();
+fn quotas(quota_of: &OpenQuota) -> Option<String> {
+    let named = quota_of.tenants.iter();
     let shown = named.map(|(tenant, most)| format!("{}={}", tenant.as_str(), quota(*most).unwrap_or_default()));
     some(&shown.collect::<Vec<_>>().join(","))
 }

@@ -108,7 +108,7 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
     let front = "max_connections = 20\nheader_timeout_seconds = 21\nidle_timeout_seconds = 22\n\
                  rate_tenant_per_second = 23\nrate_tenant_burst = 24\nrate_principal_per_second = 25\n\
                  rate_principal_burst = 26\ntls_certificate_file = ''\ntls_key_file = ''\n\
-                 quota_tenant_open_effects = 27\n";
+                 quota_tenant_open_effects = 27\nquota_principal_open_effects = 28\n";
     let content = front.to_owned() + &content.join("\n");
     // These describe the one key of the arguments; the file has a list of keys.
     let of_one_key = ["jwt_secret_file", "jwt_public_key_file", "jwt_private_key_file", "jwt_algorithm", "jwt_kid"];
@@ -137,6 +137,7 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
     assert_eq!((config.front.max_connections, config.front.header_timeout.as_secs()), (20, 21));
     assert_eq!(config.front.tenant_rate.unwrap().burst.get(), 24);
     assert_eq!(config.open_quota.of(&Tenant::new("a").unwrap()).unwrap().get(), 27);
+    assert_eq!(config.principal_quota.of(&Tenant::new("a").unwrap()).unwrap().get(), 28);
     assert!(config.tls.is_none());
     assert_eq!((config.request_timeout.as_secs(), config.drain.as_secs()), (5, 6));
     let claims = &config.auth.claims;

@@ -1,4 +1,4 @@
-//! How many effects a tenant may have open at once.
+//! How many effects a tenant, and each of its principals, may have open at once.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -7,17 +7,38 @@ use serde::Serialize;
 
 use super::ids::Tenant;
 
-/// The most unsettled effects that a tenant may have before its new intents are refused; nothing else ever is.
+/// Whose bound it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bounded {
+    /// A tenant's, for all that it has open.
+    Tenant,
+    /// A principal's, for what it has proposed itself.
+    Principal,
+}
+
+impl Bounded {
+    /// The name that problems and metrics have for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant_open_effects",
+            Self::Principal => "principal_open_effects",
+        }
+    }
+}
+
+/// The most unsettled effects that a tenant may have, or each of its principals, before new intents are refused;
+/// nothing else ever is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct OpenQuota {
-    /// Of tenants that are not named; `None`: no bound.
+    /// Of tenants that are not named, or of their principals; `None`: no bound.
     pub default: Option<NonZeroU32>,
-    /// Of these; `None`: no bound.
+    /// Of these, or of theirs; `None`: no bound.
     pub tenants: BTreeMap<Tenant, Option<NonZeroU32>>,
 }
 
 impl OpenQuota {
-    /// The bound of a tenant; `None` for none.
+    /// The bound of a tenant, or of each of its principals; `None` for none.
     #[must_use]
     pub fn of(&self, tenant: &Tenant) -> Option<NonZeroU32> {
         self.tenants.get(tenant).copied().unwrap_or(self.default)

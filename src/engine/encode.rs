@@ -65,6 +65,7 @@ pub fn encode(
         created_at: intent.created_at,
         contradicted: life.contradicted,
         tool: intent.tool.clone(),
+        proposer: intent.proposer.clone(),
     });
     let row = RevisionRow {
         key: key.clone(),

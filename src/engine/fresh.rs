@@ -65,7 +65,7 @@ impl Engine {
             return Ok(Fresh::Refused(refusal.into()));
         }
         // The last of all: what is refused otherwise takes no place, and what is there already is found all the same.
-        let admitted = match self.quotas.admit(self.store.as_ref(), tenant).await {
+        let admitted = match self.quotas.admit(self.store.as_ref(), tenant, principal).await {
             Ok(admitted) => admitted,
             Err(error) => return Ok(Fresh::Refused(error)),
         };

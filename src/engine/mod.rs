@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::domain::command::{Command, Propose};
 use crate::domain::decide::{self, Answer, Change, Context, Decision};
 use crate::domain::ids::{EffectKey, Name, Tenant};
+use crate::domain::quota::Bounded;
 use crate::domain::record::{Intent, Record};
 use crate::domain::refusal::Refusal;
 use crate::domain::restore::fence_base;
@@ -55,9 +56,11 @@ pub enum EngineError {
         /// The effect as it is, where there is one.
         record: Option<Arc<Record>>,
     },
-    /// The tenant has as many effects open as it may; nothing but a new one is refused for that.
+    /// The tenant or the principal has as many effects open as it may; nothing but a new one is refused for that.
     #[error("over the quota of open effects")]
     OverQuota {
+        /// Whose.
+        whose: Bounded,
         /// The bound.
         most: u32,
     },
@@ -247,7 +250,7 @@ impl Engine {
         self.seals.get_or_init(|| seals);
     }
 
-    /// How much each tenant may have open.
+    /// How much each tenant, and each of its principals, may have open.
     #[must_use]
     pub const fn quotas(&self) -> &quotas::Quotas {
         &self.quotas
@@ -529,7 +532,7 @@ impl Engine {
         if record.life.state != known.life.state {
             meters::entered(record.life.state);
             if record.life.state.is_terminal() {
-                self.quotas.settled(&record.key.tenant);
+                self.quotas.settled(&record.key.tenant, &record.intent.proposer);
             }
         }
         let record = Arc::new(record);

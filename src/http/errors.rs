@@ -3,6 +3,7 @@
 
 use crate::auth::AuthError;
 use crate::domain::elapsed::{ElapsedLimit, ElapsedScope};
+use crate::domain::quota::Bounded;
 use crate::domain::refusal::Refusal;
 use crate::http::problem::{Problem, ProblemType};
 use crate::limits;
@@ -67,7 +68,7 @@ impl From<ServiceError> for Problem {
             ServiceError::TooLarge { reason, limit_bytes } => {
                 Self::new(ProblemType::TooLarge, sentence(reason)).with("limit_bytes", limit_bytes)
             }
-            ServiceError::OverQuota { most } => over_quota(most),
+            ServiceError::OverQuota { whose, most } => over_quota(whose, most),
             ServiceError::Capacity(reason) => {
                 tracing::warn!(reason, "refused for capacity");
                 Self::new(ProblemType::Capacity, sentence(reason)).with("retry_after_seconds", RETRY_SECONDS)
@@ -86,14 +87,19 @@ impl From<ServiceError> for Problem {
     }
 }
 
-fn over_quota(most: u32) -> Problem {
-    Problem::new(
-        ProblemType::QuotaExceeded,
-        "This tenant has as many unsettled effects as it may. Nothing was stored: settle some, then send the same again.",
-    )
-    .with("quota", "tenant_open_effects")
-    .with("limit", most)
-    .with("retry_after_seconds", limits::QUOTA_COUNT_SECONDS)
+fn over_quota(whose: Bounded, most: u32) -> Problem {
+    let detail = match whose {
+        Bounded::Tenant => {
+            "This tenant has as many unsettled effects as it may. Nothing was stored: settle some, then send the same again."
+        }
+        Bounded::Principal => {
+            "This principal has proposed as many effects that are unsettled as it may. Nothing was stored: settle some, then send the same again."
+        }
+    };
+    Problem::new(ProblemType::QuotaExceeded, detail)
+        .with("quota", whose.as_str())
+        .with("limit", most)
+        .with("retry_after_seconds", limits::QUOTA_COUNT_SECONDS)
 }
 
 fn store(error: &StoreError) -> Problem {

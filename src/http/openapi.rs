@@ -29,7 +29,7 @@ problems! {
     Problem415 "The body is not JSON (`unsupported-media-type`).",
     Problem422 "Same id with other content (`operation-reused`), or evidence that does not bind (`receipt-rejected`).",
     Problem428 "`If-Match` is required (`precondition-required`).",
-    Problem429 "Faster than this caller may; or, of a new effect, more open ones than the tenant may have; come back after `Retry-After` (`rate-limited`, `quota-exceeded`).",
+    Problem429 "Faster than this caller may; or, of a new effect, more open ones than the tenant or the principal may have; come back after `Retry-After` (`rate-limited`, `quota-exceeded`).",
     Problem503 "At capacity, or the store is unavailable; come back after `Retry-After` (`capacity`, `store-unavailable`).",
 }
 

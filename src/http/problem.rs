@@ -57,7 +57,7 @@ pub enum ProblemType {
     ReceiptRejected,
     /// Too many requests.
     RateLimited,
-    /// More open effects than the tenant may have.
+    /// More open effects than the tenant, or the principal, may have.
     QuotaExceeded,
     /// A bound of this process is full.
     Capacity,

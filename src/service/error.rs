@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::domain::fault::Fault;
+use crate::domain::quota::Bounded;
 use crate::domain::record::Record;
 use crate::domain::refusal::Refusal;
 use crate::domain::state::State;
@@ -77,9 +78,11 @@ pub enum ServiceError {
         /// The bound.
         limit_bytes: usize,
     },
-    /// The tenant has as many effects open as it may.
+    /// The tenant or the principal has as many effects open as it may.
     #[error("over the quota of open effects")]
     OverQuota {
+        /// Whose.
+        whose: Bounded,
         /// The bound.
         most: u32,
     },
@@ -120,7 +123,7 @@ impl From<EngineError> for ServiceError {
             EngineError::Refused { refusal: Refusal::Invalid(faults), .. } => Self::Invalid(faults),
             EngineError::Refused { refusal: Refusal::NotFound, .. } => Self::NotFound,
             EngineError::Refused { refusal, record } => Self::Refused { refusal, record },
-            EngineError::OverQuota { most } => Self::OverQuota { most },
+            EngineError::OverQuota { whose, most } => Self::OverQuota { whose, most },
             EngineError::UnknownTool => Self::invalid("/tool", "is not a registered tool of this tenant"),
             EngineError::Lane(LaneError::Full) => Self::Capacity("too many changes wait for a commit"),
             EngineError::Lane(LaneError::Stopped) => Self::Capacity("the service is stopping"),

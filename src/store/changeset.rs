@@ -115,6 +115,8 @@ pub struct OpenRow {
     pub contradicted: bool,
     /// The tool.
     pub tool: Name,
+    /// Who proposed the effect. Written when the row is opened, and kept.
+    pub proposer: Name,
 }
 
 /// A lease that ends later. Applied if and only if the open row names the revision and the fence,

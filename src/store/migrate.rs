@@ -11,7 +11,7 @@ use sqlx::{Connection as _, SqlSafeStr as _};
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 15;
+pub const LATEST: i64 = 16;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -50,6 +50,7 @@ const SQLITE: &[Script] = &[
     (13, "subscriptions", include_str!("../../migrations/sqlite/0013_subscriptions.sql")),
     (14, "retention", include_str!("../../migrations/sqlite/0014_retention.sql")),
     (15, "expand_wall", include_str!("../../migrations/sqlite/0015_expand_wall.sql")),
+    (16, "expand_proposer", include_str!("../../migrations/sqlite/0016_expand_proposer.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -67,6 +68,7 @@ const POSTGRES: &[Script] = &[
     (13, "subscriptions", include_str!("../../migrations/postgres/0013_subscriptions.sql")),
     (14, "retention", include_str!("../../migrations/postgres/0014_retention.sql")),
     (15, "expand_wall", include_str!("../../migrations/postgres/0015_expand_wall.sql")),
+    (16, "expand_proposer", include_str!("../../migrations/postgres/0016_expand_proposer.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.

@@ -43,6 +43,7 @@ const TOGETHER: &[Case] = &[
     ("ACTONCE_RATE_PRINCIPAL_PER_SECOND", "rate_principal_per_second", ["1", "2", "3"]),
     ("ACTONCE_RATE_PRINCIPAL_BURST", "rate_principal_burst", ["4", "5", "6"]),
     ("ACTONCE_QUOTA_TENANT_OPEN_EFFECTS", "quota_tenant_open_effects", ["1", "2", "3"]),
+    ("ACTONCE_QUOTA_PRINCIPAL_OPEN_EFFECTS", "quota_principal_open_effects", ["1", "2", "3"]),
     ("ACTONCE_TIMING", "timing", ["on", "off", "on"]),
     ("ACTONCE_OTLP_ENDPOINT", "otlp_endpoint", ["http://a:1", "http://b:2", "http://c:3"]),
     ("ACTONCE_OTLP_SAMPLE_PERCENT", "otlp_sample_percent", ["1", "2", "3"]),
@@ -263,7 +264,8 @@ fn every_setting_is_in_these_tests_and_in_the_help() {
             "{name}"
         );
         let tested = TOGETHER.iter().chain(ALONE).any(|(variable, ..)| variable == name);
-        assert!(tested || ["secrets", "auth.keys", "quotas.tenants"].contains(&name.as_str()), "{name}");
+        let of_the_file = ["secrets", "auth.keys", "quotas.tenants", "quotas.principals"];
+        assert!(tested || of_the_file.contains(&name.as_str()), "{name}");
     }
     for (variable, place, _) in TOGETHER.iter().chain(ALONE) {
         assert!(all.contains_key(*variable), "{variable} at {place}");
@@ -273,12 +275,13 @@ fn every_setting_is_in_these_tests_and_in_the_help() {
     let path = ground.path().join("actonce.toml");
     std::fs::write(
         &path,
-        format!("[quotas.tenants]\nacme = 3\nvault = 0\n[secrets]\nx = '{SECRET}'\n[[auth.keys]]\nkid = 'k'\nalgorithm = 'HS256'\nsecret = '{SECRET}'\n"),
+        format!("[quotas.tenants]\nacme = 3\nvault = 0\n[quotas.principals]\nacme = 2\n[secrets]\nx = '{SECRET}'\n[[auth.keys]]\nkid = 'k'\nalgorithm = 'HS256'\nsecret = '{SECRET}'\n"),
     )
     .unwrap();
     let mut command = show();
     let shown = shown(command.env("ACTONCE_DATA_KEY", DATA_KEY).arg("--config").arg(&path));
     assert_eq!(shown["quotas.tenants"], ("acme=3,vault=0".to_owned(), "file".to_owned()));
+    assert_eq!(shown["quotas.principals"], ("acme=2".to_owned(), "file".to_owned()));
     assert_eq!(shown["secrets"], ("x".to_owned(), "file".to_owned()));
     assert_eq!(shown["auth.keys"], ("k (HS256)".to_owned(), "file".to_owned()));
 }

@@ -135,6 +135,7 @@ pub(super) async fn many<'e>(writer: impl PgExecutor<'e>, rows: &[&RevisionRow])
         .bind(lease_seen)
         .bind(tool_stamp)
         .bind(deadline)
+        .bind(text(opened_by))
         .fetch_all(writer)
         .await?)
 }
@@ -146,6 +147,11 @@ pub(super) fn tool_of(row: &RevisionRow) -> Option<&str> {
         (None, Some(open)) => Some(open.tool.as_str()),
         (None, None) => None,
     }
+}
+
+/// Who proposed an effect whose open row is made; one that stays keeps what it says.
+fn opened_by(row: &RevisionRow) -> Option<&str> {
+    row.open.as_ref().filter(|_| !row.was_open).map(|open| open.proposer.as_str())
 }
 
 async fn renew(wall: &Wall, whose: Tenants<'_>, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) -> Result<()> {

@@ -38,6 +38,7 @@ pub(super) async fn fresh(writer: &mut PgConnection, row: &RevisionRow) -> Resul
         .bind(open.map(|open| open.created_at.micros()))
         .bind(open.is_some_and(|open| open.contradicted))
         .bind(open.is_some())
+        .bind(open.map(|open| open.proposer.as_str()))
         .fetch_all(writer)
         .await?)
 }

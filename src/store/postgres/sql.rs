@@ -64,7 +64,7 @@ WITH input AS (
     unnest($16::bool[]) AS stays_open, unnest($17::int4[]) AS fence, unnest($18::int8[]) AS due_us,
     unnest($19::uuid[]) AS duplicate, unnest($20::int8[]) AS open_created_us, unnest($21::bool[]) AS contradicted,
     unnest($22::text[]) AS tool, unnest($23::int8[]) AS lease_seen_us, unnest($24::int8[]) AS tool_stamp,
-    unnest($25::int8[]) AS deadline_us
+    unnest($25::int8[]) AS deadline_us, unnest($26::text[]) AS proposed_by
 ), ready AS MATERIALIZED (
   SELECT * FROM input i
   WHERE (i.tool_stamp IS NULL OR EXISTS (
@@ -104,9 +104,9 @@ WITH input AS (
   RETURNING effect
 ), opened AS (
   INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
-    contradicted, tool, run_id, session_id)
+    contradicted, tool, run_id, session_id, proposed_by)
   SELECT tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, open_created_us, contradicted,
-    tool, run_id, session_id
+    tool, run_id, session_id, proposed_by
   FROM ready i
   WHERE NOT was_open AND stays_open AND (i.effect IN (SELECT effect FROM fresh)) IS TRUE
 )
@@ -130,8 +130,8 @@ WITH fresh AS (
   RETURNING effect
 ), opened AS (
   INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, duplicate, created_us, contradicted,
-    tool, run_id, session_id)
-  SELECT $1, effect, $3, $4, $18, $19, $17, $20, $21, $16, $6, $7 FROM fresh WHERE $22
+    tool, run_id, session_id, proposed_by)
+  SELECT $1, effect, $3, $4, $18, $19, $17, $20, $21, $16, $6, $7, $23 FROM fresh WHERE $22
 )
 SELECT effect FROM fresh";
 

@@ -73,7 +73,7 @@ impl<'a> Revised<'a> {
             result: row.result.as_deref().map(&mut text),
             prev_hash: documents.put(&row.prev_hash),
             hash: documents.put(&row.hash),
-            open: row.open.as_ref().map(Opened::of),
+            open: row.open.as_ref().map(|open| Opened::of(open, row.was_open)),
         }
     }
 }
@@ -88,10 +88,13 @@ struct Opened<'a> {
     created_us: i64,
     contradicted: bool,
     tool: &'a str,
+    /// Of a row that is made; one that stays keeps what it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proposed_by: Option<&'a str>,
 }
 
 impl<'a> Opened<'a> {
-    fn of(open: &'a OpenRow) -> Self {
+    fn of(open: &'a OpenRow, was_open: bool) -> Self {
         Self {
             fence: open.fence,
             due_us: open.due_at.map(Timestamp::micros),
@@ -100,6 +103,7 @@ impl<'a> Opened<'a> {
             created_us: open.created_at.micros(),
             contradicted: open.contradicted,
             tool: open.tool.as_str(),
+            proposed_by: (!was_open).then(|| open.proposer.as_str()),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Counting what a tenant has open, on SQLite.
+//! Counting what a tenant and its principals have open, on SQLite.
 
 use async_trait::async_trait;
 
 use super::SqliteStore;
 use super::sql::quotas as sql;
-use crate::domain::ids::Tenant;
+use crate::domain::ids::{Name, Tenant};
 use crate::store::Result;
 use crate::store::quotas::QuotaStore;
 
@@ -14,5 +14,14 @@ impl QuotaStore for SqliteStore {
         let query = sqlx::query_scalar(sql::OPEN_UP_TO).bind(tenant.as_str()).bind(i64::from(most));
         let count: i64 = query.fetch_one(&self.readers).await?;
         Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    async fn count_open_by_principal(&self, tenant: &Tenant, rows: u32, principals: u32) -> Result<Vec<(Name, u64)>> {
+        let query = sqlx::query_as(sql::OPEN_BY_PRINCIPAL).bind(tenant.as_str());
+        let query = query.bind(i64::from(rows)).bind(i64::from(principals));
+        let found: Vec<(String, i64)> = query.fetch_all(&self.readers).await?;
+        // What is no name is nobody's.
+        let read = |(name, count): (String, i64)| Some((Name::new(&name).ok()?, u64::try_from(count).ok()?));
+        Ok(found.into_iter().filter_map(read).collect())
     }
 }

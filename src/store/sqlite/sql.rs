@@ -158,7 +158,7 @@ DELETE FROM open_effects WHERE (tenant, effect) IN (
 );
 
 INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
-                          contradicted, tool, run_id, session_id)
+                          contradicted, tool, run_id, session_id, proposed_by)
 SELECT value ->> 'tenant',
        unhex(value ->> 'effect', '-'),
        value ->> 'revision',
@@ -171,7 +171,8 @@ SELECT value ->> 'tenant',
        value ->> '$.open.contradicted',
        value ->> '$.open.tool',
        value ->> 'run_id',
-       value ->> 'session_id'
+       value ->> 'session_id',
+       value ->> '$.open.proposed_by'
 FROM jsonb_each(?1, '$.revised') WHERE value ->> '$.open.fence' IS NOT NULL
 ON CONFLICT (tenant, effect) DO UPDATE SET
     revision = excluded.revision, state = excluded.state, fence = excluded.fence,

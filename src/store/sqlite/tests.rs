@@ -135,6 +135,7 @@ fn create(operation: &str, created_us: i64) -> RevisionRow {
             created_at: at(created_us),
             contradicted: false,
             tool: name("payments.refund"),
+            proposer: name("agent"),
         }),
         lease_seen: None,
         tool_stamp: None,

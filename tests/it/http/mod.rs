@@ -27,6 +27,7 @@ mod profiles;
 mod queue;
 mod queue_ends;
 mod quotas;
+mod quotas_of_principals;
 mod rates;
 mod reads;
 pub(crate) mod receipts;

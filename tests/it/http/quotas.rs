@@ -20,17 +20,24 @@ fn bounded(most: u32) -> Options {
     Options::default().env(VARIABLE, &most.to_string())
 }
 
-/// The refusal, in full.
 #[track_caller]
 fn refused(answer: Answer, most: u32) -> Answer {
+    refused_by(answer, "tenant_open_effects", most)
+}
+
+/// The refusal, in full.
+#[track_caller]
+pub(super) fn refused_by(answer: Answer, quota: &str, most: u32) -> Answer {
     let answer = answer.problem(429, "quota-exceeded");
-    assert_eq!((answer.str("/quota"), answer.at("/limit")), ("tenant_open_effects", &json!(most)), "{answer}");
+    assert_eq!((answer.str("/quota"), answer.at("/limit")), (quota, &json!(most)), "{answer}");
+    let whose = if quota == "tenant_open_effects" { "This tenant has" } else { "This principal has proposed" };
+    assert!(answer.str("/detail").starts_with(whose), "{answer}");
     assert_eq!(answer.header("retry-after"), Some(answer.at("/retry_after_seconds").to_string().as_str()), "{answer}");
     answer
 }
 
 /// Until there is room for this one.
-async fn until_made(api: &Api, body: &Value) -> Answer {
+pub(super) async fn until_made(api: &Api, body: &Value) -> Answer {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         let answer = api.intent(body).await;

@@ -201,6 +201,7 @@ async fn names_are_kept_as_they_are() {
         row.key = EffectKey::of(&Tenant::new(odd).unwrap(), &name(odd));
         (row.run_id, row.session_id) = (Some(name(odd)), Some(name(odd)));
         row.open.as_mut().unwrap().tool = name(odd);
+        row.open.as_mut().unwrap().proposer = name(odd);
         assert_eq!(bed.revise(&row).await, Applied);
         assert_eq!(bed.revise(&row).await, Lost);
         assert_eq!(
@@ -210,12 +211,10 @@ async fn names_are_kept_as_they_are() {
         for walk in [Walk::All, Walk::Run(name(odd)), Walk::Session(name(odd))] {
             assert_eq!(bed.store.walk(&row.key.tenant, &walk, None, 9).await.unwrap().len(), 1);
         }
-        let columns = sqlx::query_as("SELECT tenant, tool, run_id, session_id FROM open_effects WHERE effect = ?1");
-        let found: [String; 4] = {
-            let (a, b, c, d) = columns.bind(row.key.effect).fetch_one(&bed.store.readers).await.unwrap();
-            [a, b, c, d]
-        };
-        assert_eq!(found, [odd; 4]);
+        let columns = "SELECT tenant, tool, run_id, session_id, proposed_by FROM open_effects WHERE effect = ?1";
+        let columns = sqlx::query(columns).bind(row.key.effect).fetch_one(&bed.store.readers).await.unwrap();
+        let found: [String; 5] = std::array::from_fn(|column| sqlx::Row::get(&columns, column));
+        assert_eq!(found, [odd; 5]);
         let settled = next(&row, State::Completed);
         assert_eq!(bed.revise(&settled).await, Applied);
     }

@@ -58,8 +58,9 @@ async fn statements_search_by_index() {
     /// Counts everything there is.
     const READS_ALL: &[&str] =
         &["OPEN_STATES", "ALIAS_KEYS", "DOUBT_WAKES", "INSPECT_TOOLS", "INSPECT_SEALED", "RESTORE_TOOLS_PAUSE"];
-    /// What stands in the queue of several tools, what no sweep could move, and the rows of one look at the feed.
-    const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE", "FEED"];
+    /// What stands in the queue of several tools, what no sweep could move, the rows of one look at the feed, and a tenant's
+    /// principals by what they have open.
+    const SORTS: &[&str] = &["QUEUE_DOUBT", "QUEUE_OVERDUE", "FEED", "OPEN_BY_PRINCIPAL"];
     let bed = bed().await;
     for (name, script) in all() {
         let no_plan = ["BEGIN", "COMMIT", "ROLLBACK", "PRAGMA"];
