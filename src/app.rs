@@ -45,6 +45,7 @@ use crate::telemetry::spans::SpanSink;
 use crate::telemetry::trace::Sampling;
 use crate::telemetry::{Telemetry, meters};
 use crate::tls::Tls;
+use crate::workers::Workers;
 
 /// The embedded database's file in the data directory.
 pub const SQLITE_FILE: &str = "actonce.db";
@@ -151,7 +152,7 @@ impl App {
     ///
     /// # Errors
     /// See [`AppError`].
-    pub async fn start(config: &Config) -> Result<Self, AppError> {
+    pub async fn start(config: &Config, workers: &Arc<Workers>) -> Result<Self, AppError> {
         let metrics = recorder()?;
         let url = database_url(config.database_url.as_ref().map(|url| url.expose().as_str()), &config.data_dir)?;
         let store = open(&url, OpenOptions { migrate: true, connections: config.postgres_connections }).await?;
@@ -169,7 +170,7 @@ impl App {
             Surroundings { principal: principal.clone(), tasks: &tasks, stopping: &stopping, telemetry: &telemetry };
         let service = service(config, engine, parts).await?;
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
-        spawn_lanes(&tasks, loops, &failed, &stopping, &background);
+        spawn_lanes(&tasks, workers.first(), loops, &failed, &stopping, &background);
         spawn_background(&tasks, &service, &background);
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
@@ -195,8 +196,14 @@ impl App {
         });
         let tls = start_tls(config, &tasks, &background)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let server =
-            spawn_server(&tasks, listener, &state, Connections { tls, ..connections(&config.front) }, &stopping);
+        let server = spawn_server(
+            &tasks,
+            listener,
+            &state,
+            Connections { tls, ..connections(&config.front) },
+            workers,
+            &stopping,
+        );
         let url = format!("{scheme}://{}{}", reachable(address), config.base_path);
         tracing::info!(url, "listening; looking at incomplete work before anything is taken");
         if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
@@ -393,6 +400,7 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// and says so by ending.
 fn spawn_lanes(
     tasks: &TaskTracker,
+    thread: Option<&tokio::runtime::Handle>,
     lanes: Vec<futures_util::future::BoxFuture<'static, ()>>,
     failed: &Arc<OnceLock<&'static str>>,
     stopping: &CancellationToken,
@@ -400,14 +408,18 @@ fn spawn_lanes(
 ) {
     for lane in lanes {
         let (failed, stopping, background) = (Arc::clone(failed), stopping.clone(), background.clone());
-        tasks.spawn(async move {
-            let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
-            if panicked && !background.is_cancelled() {
-                // The first failure is the one that is told.
-                failed.get_or_init(|| "a lane to the store");
-                stopping.cancel();
-            }
-        });
+        let Some(thread) = thread else { continue };
+        tasks.spawn_on(
+            async move {
+                let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
+                if panicked && !background.is_cancelled() {
+                    // The first failure is the one that is told.
+                    failed.get_or_init(|| "a lane to the store");
+                    stopping.cancel();
+                }
+            },
+            thread,
+        );
     }
 }
 
@@ -439,10 +451,11 @@ fn spawn_server(
     listener: TcpListener,
     state: &http::state::AppState,
     connections: Connections,
+    workers: &Arc<Workers>,
     stopping: &CancellationToken,
 ) -> tokio::task::JoinHandle<std::io::Result<()>> {
     let router = http::router(Arc::clone(state));
-    tasks.spawn(http::server::serve(listener, router, connections, stopping.clone()))
+    tasks.spawn(http::server::serve(listener, router, connections, Arc::clone(workers), stopping.clone()))
 }
 
 /// TLS where it is configured, and the task that looks at its files.

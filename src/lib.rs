@@ -18,3 +18,4 @@ pub mod store;
 pub mod support;
 pub mod telemetry;
 pub mod tls;
+pub mod workers;

@@ -11,7 +11,7 @@ use sqlx::{Connection as _, SqlSafeStr as _};
 use super::{Result, StoreError};
 
 /// The newest migration that this program knows, of both backends.
-pub const LATEST: i64 = 16;
+pub const LATEST: i64 = 17;
 
 /// Where applied migrations are listed: the migrator's own default.
 const TABLE: &str = "_sqlx_migrations";
@@ -51,6 +51,7 @@ const SQLITE: &[Script] = &[
     (14, "retention", include_str!("../../migrations/sqlite/0014_retention.sql")),
     (15, "expand_wall", include_str!("../../migrations/sqlite/0015_expand_wall.sql")),
     (16, "expand_proposer", include_str!("../../migrations/sqlite/0016_expand_proposer.sql")),
+    (17, "expand_statistics", include_str!("../../migrations/sqlite/0017_expand_statistics.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -69,6 +70,7 @@ const POSTGRES: &[Script] = &[
     (14, "retention", include_str!("../../migrations/postgres/0014_retention.sql")),
     (15, "expand_wall", include_str!("../../migrations/postgres/0015_expand_wall.sql")),
     (16, "expand_proposer", include_str!("../../migrations/postgres/0016_expand_proposer.sql")),
+    (17, "expand_statistics", include_str!("../../migrations/postgres/0017_expand_statistics.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.
