@@ -10,7 +10,7 @@ use crate::store::Result;
 const CHANNEL: &str = "actonce";
 
 pub(super) async fn announce(wall: &Wall, message: &str) -> Result<()> {
-    sqlx::query(sql::NOTIFY).bind(message).execute(&mut *wall.scope(Tenants::Nobody).await?).await?;
+    sqlx::query(sql::NOTIFY).bind(message).execute(wall.scope(Tenants::Nobody).await?).await?;
     Ok(())
 }
 

@@ -127,7 +127,7 @@ impl PostgresStore {
         Ok(Self { wall, writes: Writes::default() })
     }
 
-    /// A connection that sees these tenants' rows.
+    /// A connection for one statement, which sees these tenants' rows.
     ///
     /// # Errors
     /// There is none in time.
@@ -145,7 +145,10 @@ impl PostgresStore {
     }
 
     /// A transaction that sees these tenants' rows.
-    async fn begin(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
+    ///
+    /// # Errors
+    /// There is no connection in time, or it broke.
+    pub async fn begin(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
         self.wall.begin(whose).await
     }
 }
@@ -196,13 +199,13 @@ impl Store for PostgresStore {
     }
 
     async fn now(&self) -> Result<Timestamp> {
-        let micros: i64 = sqlx::query_scalar(sql::NOW).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
+        let micros: i64 = sqlx::query_scalar(sql::NOW).fetch_one(self.scope(Tenants::Nobody).await?).await?;
         Ok(Timestamp::from_micros(micros))
     }
 
     async fn takes_writes(&self) -> Result<bool> {
         let takes_writes: bool =
-            sqlx::query_scalar(sql::TAKES_WRITES).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
+            sqlx::query_scalar(sql::TAKES_WRITES).fetch_one(self.scope(Tenants::Nobody).await?).await?;
         if !takes_writes {
             self.wall.forget(false);
         } else if self.writes.have_failed() {

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 impl RestoreStore for PostgresStore {
     async fn restore_epochs(&self) -> Result<Vec<EpochRow>> {
         sqlx::query(sql::RESTORE_EPOCHS)
-            .fetch_all(&mut *self.scope(Tenants::Nobody).await?)
+            .fetch_all(self.scope(Tenants::Nobody).await?)
             .await?
             .iter()
             .map(epoch)
@@ -34,7 +34,7 @@ impl RestoreStore for PostgresStore {
         let query = sqlx::query(sql::RESTORE_END)
             .bind(i32::try_from(number).unwrap_or(i32::MAX))
             .bind(i64::try_from(effects).unwrap_or(i64::MAX));
-        query.execute(&mut *self.scope(Tenants::Nobody).await?).await?;
+        query.execute(self.scope(Tenants::Nobody).await?).await?;
         Ok(())
     }
 }

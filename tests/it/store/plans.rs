@@ -2,9 +2,9 @@
 //! whole table, or that turns when a table grows, is found here and not in production.
 
 use actonce::store::Store as _;
-use actonce::store::postgres::wall::{Purpose, Scoped, Tenants};
+use actonce::store::postgres::wall::{Held, Purpose, Scoped, Tenants};
 use actonce::store::postgres::{PostgresStore, receipts_sql, sql};
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::support::{StoreUnderTest, postgres};
 
@@ -44,13 +44,13 @@ const ALL_SUBSCRIPTIONS: [&str; 4] = ["SUBSCRIBED", "SUBSCRIPTIONS_CLAIM", "SUBS
 /// For operators, now and then: any index of the tenant's will do.
 const RARE: [&str; 2] = ["TOOLS", "TOOL_IN_USE"];
 
-/// A connection that sees the rows of all tenants.
+/// A connection for one statement, which sees the rows of all tenants.
 async fn everybody(store: &PostgresStore) -> Scoped {
     store.scope(Tenants::All(Purpose::Inspection)).await.unwrap()
 }
 
 /// The generic plan of a statement, in a session like the store's.
-async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> Vec<String> {
+async fn plan(connection: &mut Held, name: &str, statement: &str) -> Vec<String> {
     let parameters = (1..=30).rev().find(|number| statement.contains(&format!("${number}"))).unwrap_or(0);
     let arguments = vec!["NULL"; parameters].join(", ");
     let arguments = if parameters == 0 { String::new() } else { format!("({arguments})") };
@@ -117,7 +117,7 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
 }
 
 async fn all_faults(store: &PostgresStore) -> Vec<String> {
-    let mut connection = everybody(store).await;
+    let mut connection = store.begin(Tenants::All(Purpose::Inspection)).await.unwrap();
     let mut found = Vec::new();
     let all = [
         sql::ALL,
@@ -177,13 +177,13 @@ async fn hot_statements_go_by_index_whatever_the_tables_look_like() {
     let url = postgres::fresh_database().unwrap();
     let store = PostgresStore::connect(&url, true, 2).await.unwrap();
     let empty = all_faults(&store).await;
-    sqlx::raw_sql(FILL).execute(&mut *everybody(&store).await).await.unwrap();
+    sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
     let full = all_faults(&store).await;
     assert!(empty.is_empty(), "on empty tables:\n{}", empty.join("\n\n"));
     assert!(full.is_empty(), "on full tables:\n{}", full.join("\n\n"));
     // All is settled, the pages are still there, and the planner believes that no row ever will be.
     for statement in ["DELETE FROM open_effects", "ANALYZE open_effects"] {
-        sqlx::raw_sql(statement).execute(&mut *everybody(&store).await).await.unwrap();
+        sqlx::raw_sql(statement).execute(everybody(&store).await).await.unwrap();
     }
     let mut emptied = all_faults(&store).await;
     // A page of a list then reads and sorts what is open of one tenant.
@@ -203,8 +203,7 @@ async fn analyzed(store: &PostgresStore, name: &str, values: &[&str]) -> String 
         text = text.replace(&format!("${}", number + 1), value);
     }
     let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {text}"));
-    let mut connection = everybody(store).await;
-    let plan = sqlx::raw_sql(explain).fetch_all(&mut *connection).await.unwrap();
+    let plan = sqlx::raw_sql(explain).fetch_all(everybody(store).await).await.unwrap();
     plan.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
 }
 
@@ -229,7 +228,7 @@ async fn recovery_touches_the_rows_that_it_answers() {
     ];
     for full in [false, true] {
         if full {
-            sqlx::raw_sql(FILL).execute(&mut *everybody(&store).await).await.unwrap();
+            sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
         }
         for (name, values, index, rows) in &questions {
             let plan = analyzed(&store, name, values).await;
@@ -260,16 +259,11 @@ async fn a_sweep_with_nothing_due_touches_few_rows() {
     }
     let url = postgres::fresh_database().unwrap();
     let store = PostgresStore::connect(&url, true, 2).await.unwrap();
-    sqlx::raw_sql(FILL).execute(&mut *everybody(&store).await).await.unwrap();
+    sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
     let statement = sql::ALL.iter().find(|(name, _)| *name == "DUE").unwrap().1.replace("$1", "256");
     let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {statement}"));
-    let plan: Vec<String> = sqlx::raw_sql(explain)
-        .fetch_all(&mut *everybody(&store).await)
-        .await
-        .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
+    let plan: Vec<String> =
+        sqlx::raw_sql(explain).fetch_all(everybody(&store).await).await.unwrap().iter().map(|row| row.get(0)).collect();
     let removed = plan.iter().find(|line| line.contains("Rows Removed by Filter"));
     assert!(removed.is_none(), "{}", plan.join("\n"));
     store.close().await;

@@ -10,7 +10,7 @@ use actonce::domain::ids::{EffectKey, Tenant};
 use actonce::store::postgres::sql;
 use actonce::store::postgres::wall::{Purpose, Tenants};
 use actonce::store::{Committed, Store as _, postgres::PostgresStore};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Row as _};
 
 use super::bed::{Bed, revise};
 use super::effects::{Maker, TOOL, registration, spec, tenant};
@@ -90,36 +90,35 @@ impl Place {
 
     /// Whose rows of a table are seen.
     async fn seen(&self, whose: Tenants<'_>, table: &str) -> Vec<String> {
-        let mut connection = self.store.scope(whose).await.unwrap();
-        seen(&mut connection, table).await
+        seen(self.store.scope(whose).await.unwrap(), table).await
     }
 
     /// Whether the next connection stands in no transaction that somebody left.
     async fn is_at_rest(&self) -> bool {
-        let mut connection = self.store.scope(Tenants::Nobody).await.unwrap();
+        let connection = self.store.scope(Tenants::Nobody).await.unwrap();
         // In one message: a transaction of its own begins with it.
-        let row = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(&mut *connection).await.unwrap();
+        let row = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(connection).await.unwrap();
         row.get(0)
     }
 
     /// What the next connection for a tenant is set to.
     async fn set_to(&self, tenant: &Tenant) -> String {
-        let mut connection = self.store.scope(Tenants::One(tenant)).await.unwrap();
-        sqlx::query_scalar("SELECT current_setting('actonce.tenants')").fetch_one(&mut *connection).await.unwrap()
+        let connection = self.store.scope(Tenants::One(tenant)).await.unwrap();
+        sqlx::query_scalar("SELECT current_setting('actonce.tenants')").fetch_one(connection).await.unwrap()
     }
 }
 
-async fn seen(connection: &mut PgConnection, table: &str) -> Vec<String> {
+async fn seen(connection: impl PgExecutor<'_>, table: &str) -> Vec<String> {
     let sql = AssertSqlSafe(format!("SELECT tenant FROM {table} ORDER BY tenant"));
     sqlx::query_scalar(sql).fetch_all(connection).await.unwrap()
 }
 
-async fn touched(connection: &mut PgConnection, sql: String) -> u64 {
+async fn touched(connection: impl PgExecutor<'_>, sql: String) -> u64 {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap().rows_affected()
 }
 
 /// The statement is refused by a policy and by nothing else.
-async fn refused(connection: &mut PgConnection, sql: String) {
+async fn refused(connection: impl PgExecutor<'_>, sql: String) {
     let error = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(connection).await.expect_err(&sql);
     let error = error.as_database_error().unwrap();
     assert!(error.message().contains("row-level security"), "{sql}: {error}");
@@ -165,20 +164,19 @@ async fn a_statement_without_its_where_sees_and_touches_its_own_tenant_alone() {
         assert!(place.seen(Tenants::These(BTreeSet::new()), table).await.is_empty(), "{table}");
 
         let of_a = place.insert(table, "a").await;
-        let mut connection = place.store.scope(Tenants::One(&b)).await.unwrap();
-        assert_eq!(touched(&mut connection, format!("UPDATE {table} SET tenant = tenant")).await, 1, "{table}");
-        refused(&mut connection, format!("UPDATE {table} SET tenant = 'a'")).await;
-        refused(&mut connection, of_a.clone()).await;
-        drop(connection);
-        let mut connection = place.store.scope(Tenants::Nobody).await.unwrap();
-        assert_eq!(touched(&mut connection, format!("UPDATE {table} SET tenant = tenant")).await, 0, "{table}");
-        assert_eq!(touched(&mut connection, format!("DELETE FROM {table}")).await, 0, "{table}");
-        refused(&mut connection, of_a).await;
+        let of_b = async || place.store.scope(Tenants::One(&b)).await.unwrap();
+        assert_eq!(touched(of_b().await, format!("UPDATE {table} SET tenant = tenant")).await, 1, "{table}");
+        refused(of_b().await, format!("UPDATE {table} SET tenant = 'a'")).await;
+        refused(of_b().await, of_a.clone()).await;
+        let of_nobody = async || place.store.scope(Tenants::Nobody).await.unwrap();
+        assert_eq!(touched(of_nobody().await, format!("UPDATE {table} SET tenant = tenant")).await, 0, "{table}");
+        assert_eq!(touched(of_nobody().await, format!("DELETE FROM {table}")).await, 0, "{table}");
+        refused(of_nobody().await, of_a).await;
     }
     // What refers to others goes first.
     for table in tables.iter().rev() {
-        let mut connection = place.store.scope(Tenants::One(&b)).await.unwrap();
-        assert_eq!(touched(&mut connection, format!("DELETE FROM {table}")).await, 1, "{table}");
+        let connection = place.store.scope(Tenants::One(&b)).await.unwrap();
+        assert_eq!(touched(connection, format!("DELETE FROM {table}")).await, 1, "{table}");
         assert_eq!(seen(&mut place.undeclared().await, table).await, ["a", "c"], "{table}");
     }
 }
@@ -209,7 +207,7 @@ async fn statements_of_the_service_that_forget_the_tenant_find_nothing_of_anothe
     let nil = uuid::Uuid::nil();
     for (tenant, expected) in [(Some(&b.tenant), 1), (None, 2)] {
         let whose = tenant.map_or(Tenants::All(Purpose::Inspection), Tenants::One);
-        let mut connection = store.scope(whose).await.unwrap();
+        let mut connection = store.begin(whose).await.unwrap();
         let walk = sqlx::query_scalar(forgetful("WALK_ALL", "tenant = $1")).bind("b").bind(0_i64).bind(nil);
         let walked: i64 = walk.bind(100_i64).fetch_one(&mut *connection).await.unwrap();
         let tools = sqlx::query_scalar(forgetful("TOOLS", "t.tenant = $1")).bind("b").bind("").bind(100_i64);
@@ -219,8 +217,8 @@ async fn statements_of_the_service_that_forget_the_tenant_find_nothing_of_anothe
         assert_eq!((walked, tools, journal), (expected, expected, expected - 1), "{tenant:?}");
     }
     // One that was never to see a tenant's rows can't write them either.
-    let mut connection = store.scope(Tenants::One(&b.tenant)).await.unwrap();
-    let moved = touched(&mut connection, "UPDATE open_effects SET due_us = 0".to_owned()).await;
+    let connection = store.scope(Tenants::One(&b.tenant)).await.unwrap();
+    let moved = touched(connection, "UPDATE open_effects SET due_us = 0".to_owned()).await;
     assert_eq!(moved, 1);
 }
 
@@ -312,14 +310,13 @@ async fn a_connection_that_was_replaced_is_set_again() {
     let a = tenant("a");
     let mut replaced = 0;
     for _ in 0..3 {
-        let mut connection = place.store.scope(Tenants::One(&a)).await.unwrap();
-        let before: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *connection).await.unwrap();
-        drop(connection);
+        let connection = place.store.scope(Tenants::One(&a)).await.unwrap();
+        let before: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.unwrap();
         assert!(place.asks(&format!("SELECT pg_terminate_backend({before})")).await);
         let found = loop {
-            let Ok(mut connection) = place.store.scope(Tenants::One(&a)).await else { continue };
+            let Ok(connection) = place.store.scope(Tenants::One(&a)).await else { continue };
             let found: Result<(i32, i64), _> =
-                sqlx::query_as("SELECT pg_backend_pid(), count(*) FROM tools").fetch_one(&mut *connection).await;
+                sqlx::query_as("SELECT pg_backend_pid(), count(*) FROM tools").fetch_one(connection).await;
             if let Ok(found) = found {
                 break found;
             }
@@ -416,9 +413,8 @@ async fn a_connection_that_is_set_already_is_not_asked_again() {
     let (a, b) = (tenant("a"), tenant("b"));
     // Behind the store's back: what it does not send is not put right.
     let spoil = "SELECT set_config('actonce.tenants', 'spoiled', false)";
-    let mut connection = place.store.scope(Tenants::One(&a)).await.unwrap();
-    sqlx::raw_sql(spoil).execute(&mut *connection).await.unwrap();
-    drop(connection);
+    let connection = place.store.scope(Tenants::One(&a)).await.unwrap();
+    sqlx::raw_sql(spoil).execute(connection).await.unwrap();
     assert_eq!(place.set_to(&a).await, "spoiled");
     assert_eq!(place.set_to(&b).await, "b\n");
     assert_eq!(place.set_to(&a).await, "a\n");
@@ -433,8 +429,8 @@ async fn a_tenant_gets_the_connection_that_is_set_to_it() {
     for round in 0..10 {
         for named in ["a", "b"] {
             let tenant = tenant(named);
-            let mut connection = store.scope(Tenants::One(&tenant)).await.unwrap();
-            let session = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *connection).await.unwrap();
+            let connection = store.scope(Tenants::One(&tenant)).await.unwrap();
+            let session = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.unwrap();
             if round > 0 {
                 of.entry(named).or_default().insert(session);
             }

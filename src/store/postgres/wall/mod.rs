@@ -5,6 +5,7 @@
 //! [`Tenants`] is the one way to it, and the pools are known to this module alone.
 
 mod seats;
+mod uses;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
 use self::seats::Seats;
-pub use self::seats::{Scoped, ScopedTransaction};
+pub use self::uses::{Held, Scoped, ScopedTransaction};
 use super::sql;
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::store::{PoolUse, Result};

@@ -2,24 +2,23 @@
 //!
 //! The driver's pool makes them, but does not keep them. It neither tells one of its connections from another, nor
 //! takes one back without a task and a round trip of its own, which asks the server whether the connection is still at
-//! rest: as much as a lone commit costs. Here whoever has seen its answer says so ([`Scoped::done`]), and the
+//! rest: as much as a lone commit costs. Here a use that has seen its whole answer says so ([`Held::done`]), and the
 //! connection is free at once. Only what is dropped without that word is asked: it may be cancelled in the middle.
 //!
 //! What a connection was set to is forgotten before anything else is said to it, and remembered once that was
 //! answered: whoever is cancelled in between leaves nothing behind that a later one could believe.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _};
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::uses::{Held, Rest, Scoped, ScopedTransaction};
 use crate::store::{PoolUse, Result};
 
 /// How long a caller waits for a connection before the store counts as unavailable.
@@ -36,8 +35,8 @@ pub(super) fn pool(max: u32) -> PgPoolOptions {
 
 /// A connection, and what is known of it.
 #[derive(Debug)]
-struct Seat {
-    connection: PgConnection,
+pub(super) struct Seat {
+    pub(super) connection: PgConnection,
     /// What it was set to; `None`: nobody knows.
     set_to: Option<String>,
     made: Instant,
@@ -47,7 +46,7 @@ struct Seat {
 
 impl Seat {
     /// Sets the connection, where it is not so already.
-    async fn set(&mut self, text: &str) -> Result<()> {
+    pub(super) async fn set(&mut self, text: &str) -> Result<()> {
         if self.set_to.as_deref() == Some(text) {
             return Ok(());
         }
@@ -58,7 +57,7 @@ impl Seat {
     }
 
     /// Waits for what may be under way still, and takes an open transaction back; whether the connection is at rest.
-    async fn settle(&mut self, is_transaction: bool) -> bool {
+    pub(super) async fn settle(&mut self, is_transaction: bool) -> bool {
         let settled = async {
             if is_transaction {
                 sqlx::raw_sql("ROLLBACK").execute(&mut self.connection).await.map(drop)
@@ -95,7 +94,7 @@ impl Seats {
     }
 
     /// A connection: one that is set to this, or else the one that was free for longest, or else a new one.
-    async fn take(self: &Arc<Self>, text: Option<&str>) -> Result<Scoped> {
+    async fn take(self: &Arc<Self>, text: Option<&str>) -> Result<Held> {
         let place = timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.places).acquire_owned()).await;
         let place = place.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
         let found = {
@@ -108,7 +107,7 @@ impl Seats {
             Some(seat) => seat,
             None => self.make().await?,
         };
-        Ok(Scoped { seat: Some(seat), place: Some(place), seats: Arc::clone(self), rest: Rest::Unknown })
+        Ok(Held::new(seat, place, Arc::clone(self)))
     }
 
     async fn make(&self) -> Result<Seat> {
@@ -117,22 +116,20 @@ impl Seats {
     }
 
     pub(super) async fn scope(self: &Arc<Self>, text: &str) -> Result<Scoped> {
-        let mut scoped = self.take(Some(text)).await?;
-        if let Some(seat) = &mut scoped.seat {
-            seat.set(text).await?;
-        }
-        Ok(scoped)
+        let mut held = self.take(Some(text)).await?;
+        held.seat().set(text).await?;
+        Ok(Scoped::new(held))
     }
 
     /// A transaction that sets itself: what the connection is set to stays as it was.
     pub(super) async fn begin(self: &Arc<Self>, text: AssertSqlSafe<String>) -> Result<ScopedTransaction> {
-        let mut scoped = self.take(None).await?;
-        scoped.rest = Rest::InTransaction;
-        sqlx::raw_sql(text).execute(&mut *scoped).await?;
-        Ok(ScopedTransaction { scoped })
+        let mut held = self.take(None).await?;
+        held.is_in(Rest::InTransaction);
+        sqlx::raw_sql(text).execute(&mut held).await?;
+        Ok(ScopedTransaction::new(held))
     }
 
-    fn give_back(&self, seat: Seat) {
+    pub(super) fn give_back(&self, seat: Seat) {
         let mut free = self.free();
         if seat.age == self.forgotten.load(Ordering::Acquire) && !self.places.is_closed() {
             free.push_back(seat);
@@ -161,107 +158,5 @@ impl Seats {
             let _ = timeout(SETTLE_TIMEOUT, seat.connection.close()).await;
         }
         self.maker.close().await;
-    }
-}
-
-/// In which state a connection is given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    /// Everything was answered.
-    Known,
-    /// Something may be under way.
-    Unknown,
-    /// And it is in a transaction.
-    InTransaction,
-}
-
-/// A connection that sees the rows of those whom it was asked for.
-#[derive(Debug)]
-pub struct Scoped {
-    /// There until it is dropped.
-    seat: Option<Seat>,
-    place: Option<OwnedSemaphorePermit>,
-    seats: Arc<Seats>,
-    rest: Rest,
-}
-
-impl Scoped {
-    /// Gives the connection back at once. Only for whoever has seen the whole answer of all that it sent.
-    pub(in crate::store::postgres) fn done(mut self) {
-        self.rest = Rest::Known;
-    }
-}
-
-impl Drop for Scoped {
-    fn drop(&mut self) {
-        let Some(mut seat) = self.seat.take() else { return };
-        let (seats, place, rest) = (Arc::clone(&self.seats), self.place.take(), self.rest);
-        if rest == Rest::Known {
-            // Before the place is free: whoever gets it finds the connection.
-            seats.give_back(seat);
-            drop(place);
-        } else if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                if seat.settle(rest == Rest::InTransaction).await {
-                    seats.give_back(seat);
-                } else {
-                    // Whatever ended it has likely ended the others.
-                    seats.forget();
-                }
-                drop(place);
-            });
-        }
-    }
-}
-
-impl Deref for Scoped {
-    type Target = PgConnection;
-
-    #[expect(clippy::expect_used, reason = "the seat leaves in `drop` alone")]
-    fn deref(&self) -> &PgConnection {
-        &self.seat.as_ref().expect("a seat").connection
-    }
-}
-
-impl DerefMut for Scoped {
-    #[expect(clippy::expect_used, reason = "the seat leaves in `drop` alone")]
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.seat.as_mut().expect("a seat").connection
-    }
-}
-
-/// A transaction that sees the rows of those whom it was asked for. Rolled back when dropped.
-#[derive(Debug)]
-pub struct ScopedTransaction {
-    scoped: Scoped,
-}
-
-impl ScopedTransaction {
-    pub(in crate::store::postgres) async fn commit(self) -> Result<()> {
-        self.end("COMMIT").await
-    }
-
-    pub(in crate::store::postgres) async fn rollback(self) -> Result<()> {
-        self.end("ROLLBACK").await
-    }
-
-    async fn end(mut self, how: &'static str) -> Result<()> {
-        sqlx::raw_sql(how).execute(&mut *self.scoped).await?;
-        self.scoped.done();
-        Ok(())
-    }
-}
-
-impl Deref for ScopedTransaction {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.scoped
-    }
-}
-
-impl DerefMut for ScopedTransaction {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.scoped
     }
 }

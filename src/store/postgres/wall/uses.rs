@@ -1,0 +1,231 @@
+//! Uses of a connection, and how each of them ends.
+//!
+//! Most are one statement. Such a use ([`Scoped`]) is given to its statement and comes back as the answer: it ends
+//! itself, and no row is handed on before its end was answered. Several statements are a transaction
+//! ([`ScopedTransaction`]), which somebody commits. There is no third way, so that no end can be forgotten.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use sqlx::postgres::{PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo, Postgres};
+use sqlx::{Either, Execute, Executor, SqlStr};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::seats::{Seat, Seats};
+use crate::store::Result;
+
+/// In which state a connection is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Everything was answered.
+    Known,
+    /// Something may be under way.
+    Unknown,
+    /// And it is in a transaction.
+    InTransaction,
+}
+
+/// A connection that somebody has, and takes statements.
+#[derive(Debug)]
+pub struct Held {
+    /// There until it is dropped.
+    seat: Option<Seat>,
+    place: Option<OwnedSemaphorePermit>,
+    seats: Arc<Seats>,
+    rest: Rest,
+}
+
+impl Held {
+    pub(super) fn new(seat: Seat, place: OwnedSemaphorePermit, seats: Arc<Seats>) -> Self {
+        Self { seat: Some(seat), place: Some(place), seats, rest: Rest::Unknown }
+    }
+
+    #[expect(clippy::expect_used, reason = "the seat leaves in `drop` alone")]
+    pub(super) fn seat(&mut self) -> &mut Seat {
+        self.seat.as_mut().expect("a seat")
+    }
+
+    pub(super) fn is_in(&mut self, rest: Rest) {
+        self.rest = rest;
+    }
+
+    fn connection(&mut self) -> &mut PgConnection {
+        &mut self.seat().connection
+    }
+
+    /// Gives the connection back at once: the whole answer of all that it was sent was seen.
+    fn done(mut self) {
+        self.rest = Rest::Known;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(mut seat) = self.seat.take() else { return };
+        let (seats, place, rest) = (Arc::clone(&self.seats), self.place.take(), self.rest);
+        if rest == Rest::Known {
+            // Before the place is free: whoever gets it finds the connection.
+            seats.give_back(seat);
+            drop(place);
+        } else if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                if seat.settle(rest == Rest::InTransaction).await {
+                    seats.give_back(seat);
+                } else {
+                    // Whatever ended it has likely ended the others.
+                    seats.forget();
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Rows, and the counts between them.
+type Step = Either<PgQueryResult, PgRow>;
+
+impl<'c> Executor<'c> for &'c mut Held {
+    type Database = Postgres;
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        self.connection().fetch_many(query)
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<PgRow>>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        self.connection().fetch_optional(query)
+    }
+
+    fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, sqlx::Result<PgStatement>>
+    where
+        'c: 'e,
+    {
+        self.connection().prepare_with(sql, parameters)
+    }
+}
+
+/// One use of a connection that sees the rows of those whom it was asked for: one statement.
+#[derive(Debug)]
+pub struct Scoped {
+    held: Held,
+}
+
+impl Scoped {
+    pub(super) fn new(held: Held) -> Self {
+        Self { held }
+    }
+}
+
+impl Executor<'static> for Scoped {
+    type Database = Postgres;
+
+    fn execute<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<PgQueryResult>>
+    where
+        'static: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let mut held = self.held;
+        Box::pin(async move {
+            let done = held.execute(query).await?;
+            held.done();
+            Ok(done)
+        })
+    }
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
+    where
+        'static: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let mut held = self.held;
+        let whole = async move {
+            let steps: Vec<Step> = held.fetch_many(query).try_collect().await?;
+            held.done();
+            Ok::<_, sqlx::Error>(stream::iter(steps.into_iter().map(Ok)))
+        };
+        stream::once(whole).try_flatten().boxed()
+    }
+
+    fn fetch_all<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Vec<PgRow>>>
+    where
+        'static: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let mut held = self.held;
+        Box::pin(async move {
+            let rows = held.fetch_all(query).await?;
+            held.done();
+            Ok(rows)
+        })
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<PgRow>>>
+    where
+        'static: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let mut held = self.held;
+        Box::pin(async move {
+            let row = held.fetch_optional(query).await?;
+            held.done();
+            Ok(row)
+        })
+    }
+
+    fn prepare_with<'e>(self, _: SqlStr, _: &'e [PgTypeInfo]) -> BoxFuture<'e, sqlx::Result<PgStatement>>
+    where
+        'static: 'e,
+    {
+        Box::pin(async { Err(sqlx::Error::Protocol("statements are prepared as they are run".to_owned())) })
+    }
+}
+
+/// A transaction that sees the rows of those whom it was asked for. Rolled back when dropped.
+#[derive(Debug)]
+pub struct ScopedTransaction {
+    held: Held,
+}
+
+impl ScopedTransaction {
+    pub(super) fn new(held: Held) -> Self {
+        Self { held }
+    }
+
+    pub(in crate::store::postgres) async fn commit(self) -> Result<()> {
+        self.end("COMMIT").await
+    }
+
+    pub(in crate::store::postgres) async fn rollback(self) -> Result<()> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(mut self, how: &'static str) -> Result<()> {
+        sqlx::raw_sql(how).execute(&mut self.held).await?;
+        self.held.done();
+        Ok(())
+    }
+}
+
+impl Deref for ScopedTransaction {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl DerefMut for ScopedTransaction {
+    fn deref_mut(&mut self) -> &mut Held {
+        &mut self.held
+    }
+}
