@@ -44,6 +44,6 @@ pub(super) fn sealed_start(table: i64, start: Vec<u8>, rows: i64) -> Option<Seal
 pub async fn inspect(url: &DatabaseUrl) -> Result<Inspection> {
     match url {
         DatabaseUrl::Sqlite(path) => sqlite::inspect::inspect(path).await,
-        DatabaseUrl::Postgres(url) => postgres::inspect::inspect(url).await,
+        DatabaseUrl::Postgres(address) => postgres::inspect::inspect(address).await,
     }
 }

@@ -32,6 +32,13 @@ pub(super) const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_
 /// Which session of the database a connection has.
 pub(super) const BACKEND: &str = "SELECT pg_backend_pid()";
 
+/// Version, what a session is given for commits, whether it flushes, and which database of which server it is.
+pub(super) const SERVER: &str = "\
+SELECT current_setting('server_version_num')::int4,
+  (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('fsync'),
+  (SELECT oid::text FROM pg_database WHERE datname = current_database()) || ' ' ||
+    extract(epoch FROM pg_postmaster_start_time())::text";
+
 /// Whether a connection has the settings that plans and durability rest on.
 pub(super) const HAS_SETTINGS: &str = "\
 SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('plan_cache_mode') = 'force_generic_plan'
@@ -326,6 +333,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("NOW", NOW),
     ("TAKES_WRITES", TAKES_WRITES),
     ("BACKEND", BACKEND),
+    ("SERVER", SERVER),
     ("HAS_SETTINGS", HAS_SETTINGS),
     ("SAY_TENANTS", SAY_TENANTS),
     ("WALL_HOLDS", WALL_HOLDS),

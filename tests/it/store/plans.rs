@@ -6,15 +6,17 @@ use actonce::store::postgres::wall::{Held, Purpose, Scoped, Tenants};
 use actonce::store::postgres::{PostgresStore, receipts_sql, sql};
 use sqlx::{AssertSqlSafe, Row as _};
 
+use super::bed::address;
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 28] = [
+const NO_INDEX: [&str; 29] = [
     "SAY_TENANTS",
     "WALL_HOLDS",
     "INSPECT_SEALED",
     "TAKES_WRITES",
     "BACKEND",
+    "SERVER",
     "HAS_SETTINGS",
     "SUBSCRIPTIONS_LOCK",
     "MESSAGES_ADD",
@@ -175,7 +177,7 @@ async fn hot_statements_go_by_index_whatever_the_tables_look_like() {
         return;
     }
     let url = postgres::fresh_database().unwrap();
-    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
     let empty = all_faults(&store).await;
     sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
     let full = all_faults(&store).await;
@@ -218,7 +220,7 @@ async fn recovery_touches_the_rows_that_it_answers() {
         return;
     }
     let url = postgres::fresh_database().unwrap();
-    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
     let questions: [(&str, Vec<&str>, &str, u32); 5] = [
         ("OPEN_WORK", vec!["''", NIL, "9000000000000000", "256"], "open_effects_pkey", 256),
         ("WALK_OPEN", vec!["'tenant 1'", "0", NIL, "200", "3"], "open_effects_state", 200),
@@ -258,7 +260,7 @@ async fn a_sweep_with_nothing_due_touches_few_rows() {
         return;
     }
     let url = postgres::fresh_database().unwrap();
-    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
     sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
     let statement = sql::ALL.iter().find(|(name, _)| *name == "DUE").unwrap().1.replace("$1", "256");
     let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {statement}"));

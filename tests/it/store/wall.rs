@@ -12,10 +12,40 @@ use actonce::store::postgres::wall::{Purpose, Tenants};
 use actonce::store::{Committed, Store as _, postgres::PostgresStore};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Row as _};
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, POOLED, address, revise};
 use super::effects::{Maker, TOOL, registration, spec, tenant};
 use crate::http::external;
 use crate::support::{Api, Options, Server, StoreUnderTest, blocking, bodies, postgres};
+
+/// Makes of `async fn name()` two tests: by sessions, and as through a pooler that gives them away.
+macro_rules! both_manners {
+    ($($name:ident),+ $(,)?) => {
+        mod by_sessions {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    Box::pin(super::$name()).await;
+                }
+            )+
+        }
+        mod by_transactions {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::POOLED.scope((), Box::pin(super::$name())).await;
+                }
+            )+
+        }
+    };
+}
+
+both_manners!(
+    a_statement_without_its_where_sees_and_touches_its_own_tenant_alone,
+    statements_of_the_service_that_forget_the_tenant_find_nothing_of_another,
+    no_name_of_a_tenant_opens_the_wall,
+    a_cancelled_request_leaves_no_connection_that_is_wrongly_set,
+    a_connection_that_was_replaced_is_set_again,
+);
 
 /// Has a column `tenant` and is no tenant's: one row, how far this database's checkpoints have come.
 const OF_THE_DATABASE: &str = "checkpoint_mark";
@@ -38,7 +68,7 @@ impl Place {
     async fn new() -> Option<Self> {
         let url = postgres::fresh_database()?;
         // One connection for reads, and the one that would listen.
-        let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+        let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
         let place = Self { url, store };
         let holds: bool = place.asks("SELECT row_security_active('entries')").await;
         assert!(holds, "TEST_DATABASE_URL names a role that no policy holds: this shows nothing");
@@ -95,6 +125,13 @@ impl Place {
 
     /// Whether the next connection stands in no transaction that somebody left.
     async fn is_at_rest(&self) -> bool {
+        if POOLED.try_with(|()| ()).is_ok() {
+            // It is one itself: what was there is over once somebody has the one connection.
+            self.set_to(&tenant("nobody else")).await;
+            let left = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity
+                WHERE datname = current_database() AND state LIKE 'idle in transaction%')";
+            return self.asks(left).await;
+        }
         let connection = self.store.scope(Tenants::Nobody).await.unwrap();
         // In one message: a transaction of its own begins with it.
         let row = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(connection).await.unwrap();
@@ -150,7 +187,6 @@ async fn every_table_of_tenants_has_one_policy_that_holds_its_owner() {
     assert_eq!(expressions.len(), 1, "one wall for all: {expressions:#?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_without_its_where_sees_and_touches_its_own_tenant_alone() {
     let Some(place) = Place::new().await else { return };
     place.fill(&["a", "b", "c"]).await;
@@ -182,7 +218,6 @@ async fn a_statement_without_its_where_sees_and_touches_its_own_tenant_alone() {
 }
 
 /// The service's own statements, their conditions on the tenant taken out.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_of_the_service_that_forget_the_tenant_find_nothing_of_another() {
     let Some(place) = Place::new().await else { return };
     let store = &place.store;
@@ -223,7 +258,6 @@ async fn statements_of_the_service_that_forget_the_tenant_find_nothing_of_anothe
 }
 
 /// Names are no words of the setting, end nowhere early, and leave no literal.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_name_of_a_tenant_opens_the_wall() {
     let Some(place) = Place::new().await else { return };
     let names = ["*", "nobody", "a", "a b", "o'br\\ien", "\\", "','*", "tenant Ä", "{a,b}", "NULL"];
@@ -255,7 +289,6 @@ async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Whoever goes away between the setting and its answer leaves no connection that is taken for another's.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_request_leaves_no_connection_that_is_wrongly_set() {
     let Some(place) = Place::new().await else { return };
     let (a, b) = (tenant("a"), tenant("b"));
@@ -293,7 +326,7 @@ async fn a_request_that_is_cancelled_before_its_setting_was_sent_leaves_no_note_
     for times in 0.. {
         assert!(times < 200, "it is done at some time");
         place.store.close().await;
-        place.store = PostgresStore::connect(&place.url, false, 2).await.unwrap();
+        place.store = PostgresStore::connect(&address(&place.url), false, 2).await.unwrap();
         let is_done = polled(times, place.store.scope(Tenants::One(&a))).await.is_some();
         assert_eq!(place.set_to(&a).await, "a\n", "after {times} polls");
         if is_done {
@@ -303,7 +336,6 @@ async fn a_request_that_is_cancelled_before_its_setting_was_sent_leaves_no_note_
 }
 
 /// A connection that is made anew in the place of a broken one is set anew.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_replaced_is_set_again() {
     let Some(place) = Place::new().await else { return };
     place.fill(&["a"]).await;
@@ -380,7 +412,7 @@ fn all_tenants_are_asked_for_in_few_places() {
         ("FeedOrigin", "feed.rs", 2),
         ("Health", "health.rs", 1),
         ("Inspection", "inspect.rs", 1),
-        ("Migration", "mod.rs", 1),
+        ("Migration", "connect.rs", 3),
         ("Overdue", "operators.rs", 1),
         ("Recovery", "recovery.rs", 1),
         ("Restore", "restore.rs", 1),
@@ -424,8 +456,12 @@ async fn a_connection_that_is_set_already_is_not_asked_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_gets_the_connection_that_is_set_to_it() {
     let Some(place) = Place::new().await else { return };
-    let store = PostgresStore::connect(&place.url, true, 3).await.unwrap();
+    let store = PostgresStore::connect(&address(&place.url), true, 3).await.unwrap();
     let mut of = std::collections::BTreeMap::<&str, BTreeSet<i32>>::new();
+    // Both at once: otherwise the second finds the first one's connection free.
+    let (a, b) = (tenant("a"), tenant("b"));
+    let both = (store.scope(Tenants::One(&a)).await.unwrap(), store.scope(Tenants::One(&b)).await.unwrap());
+    drop(both);
     for round in 0..10 {
         for named in ["a", "b"] {
             let tenant = tenant(named);

@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection as _};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::uses::{Held, Rest, Scoped, ScopedTransaction};
+use super::{Manner, Tenants};
 use crate::store::{PoolUse, Result};
 
 /// How long a caller waits for a connection before the store counts as unavailable.
@@ -77,16 +78,26 @@ pub(super) struct Seats {
     /// The one that was free for longest comes first.
     free: Mutex<VecDeque<Seat>>,
     places: Arc<Semaphore>,
+    manner: Manner,
     number: usize,
     forgotten: AtomicU64,
 }
 
 impl Seats {
-    pub(super) fn new(options: &PgConnectOptions, number: u32) -> Self {
+    pub(super) fn new(options: &PgConnectOptions, manner: Manner, number: u32) -> Self {
         let maker = pool(number).connect_lazy_with(options.clone());
         let number = usize::try_from(number).unwrap_or(1);
         let places = Arc::new(Semaphore::new(number));
-        Self { maker, free: Mutex::default(), places, number, forgotten: AtomicU64::new(0) }
+        Self { maker, free: Mutex::default(), places, manner, number, forgotten: AtomicU64::new(0) }
+    }
+
+    /// A connection that is there already.
+    pub(super) fn seat(&self, connection: PgConnection) {
+        self.free().push_back(Seat { connection, set_to: None, made: Instant::now(), age: 0 });
+    }
+
+    pub(super) const fn manner(&self) -> &Manner {
+        &self.manner
     }
 
     fn free(&self) -> MutexGuard<'_, VecDeque<Seat>> {
@@ -115,18 +126,26 @@ impl Seats {
         Ok(Seat { connection: self.maker.acquire().await?.detach(), set_to: None, made: Instant::now(), age })
     }
 
-    pub(super) async fn scope(self: &Arc<Self>, text: &str) -> Result<Scoped> {
-        let mut held = self.take(Some(text)).await?;
-        held.seat().set(text).await?;
+    pub(super) async fn scope(self: &Arc<Self>, whose: &Tenants<'_>) -> Result<Scoped> {
+        if self.manner.is_of_transactions() {
+            return Ok(Scoped::new(self.begun(whose).await?));
+        }
+        let text = whose.text();
+        let mut held = self.take(Some(&text)).await?;
+        held.seat().set(&text).await?;
         Ok(Scoped::new(held))
     }
 
     /// A transaction that sets itself: what the connection is set to stays as it was.
-    pub(super) async fn begin(self: &Arc<Self>, text: AssertSqlSafe<String>) -> Result<ScopedTransaction> {
+    pub(super) async fn begin(self: &Arc<Self>, whose: &Tenants<'_>) -> Result<ScopedTransaction> {
+        Ok(ScopedTransaction::new(self.begun(whose).await?))
+    }
+
+    async fn begun(self: &Arc<Self>, whose: &Tenants<'_>) -> Result<Held> {
         let mut held = self.take(None).await?;
         held.is_in(Rest::InTransaction);
-        sqlx::raw_sql(text).execute(&mut held).await?;
-        Ok(ScopedTransaction::new(held))
+        sqlx::raw_sql(self.manner.begin(whose)).execute(&mut held).await?;
+        Ok(held)
     }
 
     pub(super) fn give_back(&self, seat: Seat) {

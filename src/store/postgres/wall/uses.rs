@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
-use sqlx::postgres::{PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo, Postgres};
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgArguments, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo, Postgres};
 use sqlx::{Either, Execute, Executor, SqlStr};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
@@ -52,13 +53,30 @@ impl Held {
         self.rest = rest;
     }
 
+    /// Whether what is prepared is still there for the next use. Behind a pooler it is somebody else's by then.
+    fn keeps_statements(&self) -> bool {
+        !self.seats.manner().is_of_transactions()
+    }
+
     fn connection(&mut self) -> &mut PgConnection {
         &mut self.seat().connection
     }
 
     /// Gives the connection back at once: the whole answer of all that it was sent was seen.
-    fn done(mut self) {
+    fn give_back(mut self) {
         self.rest = Rest::Known;
+    }
+
+    /// Ends a use of one statement whose whole answer was seen. Behind a pooler it was a transaction, and nothing of it
+    /// counts before that was committed; otherwise there is nothing to wait for.
+    async fn done(mut self) -> sqlx::Result<()> {
+        let manner = self.seats.manner();
+        if manner.is_of_transactions() {
+            let commit = manner.commit();
+            sqlx::raw_sql(commit).execute(&mut self).await?;
+        }
+        self.give_back();
+        Ok(())
     }
 }
 
@@ -84,6 +102,31 @@ impl Drop for Held {
     }
 }
 
+/// A statement as it is sent. One that is not to be kept has to say so itself: without a cache the driver would still
+/// prepare it under a name, and leave it there.
+struct Sent<E> {
+    query: E,
+    named: bool,
+}
+
+impl<'q, E: Execute<'q, Postgres>> Execute<'q, Postgres> for Sent<E> {
+    fn sql(self) -> SqlStr {
+        self.query.sql()
+    }
+
+    fn statement(&self) -> Option<&PgStatement> {
+        self.query.statement()
+    }
+
+    fn take_arguments(&mut self) -> std::result::Result<Option<PgArguments>, BoxDynError> {
+        self.query.take_arguments()
+    }
+
+    fn persistent(&self) -> bool {
+        self.named && self.query.persistent()
+    }
+}
+
 /// Rows, and the counts between them.
 type Step = Either<PgQueryResult, PgRow>;
 
@@ -95,7 +138,8 @@ impl<'c> Executor<'c> for &'c mut Held {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        self.connection().fetch_many(query)
+        let named = self.keeps_statements();
+        self.connection().fetch_many(Sent { query, named })
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<PgRow>>>
@@ -103,7 +147,8 @@ impl<'c> Executor<'c> for &'c mut Held {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        self.connection().fetch_optional(query)
+        let named = self.keeps_statements();
+        self.connection().fetch_optional(Sent { query, named })
     }
 
     fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, sqlx::Result<PgStatement>>
@@ -137,7 +182,7 @@ impl Executor<'static> for Scoped {
         let mut held = self.held;
         Box::pin(async move {
             let done = held.execute(query).await?;
-            held.done();
+            held.done().await?;
             Ok(done)
         })
     }
@@ -150,7 +195,7 @@ impl Executor<'static> for Scoped {
         let mut held = self.held;
         let whole = async move {
             let steps: Vec<Step> = held.fetch_many(query).try_collect().await?;
-            held.done();
+            held.done().await?;
             Ok::<_, sqlx::Error>(stream::iter(steps.into_iter().map(Ok)))
         };
         stream::once(whole).try_flatten().boxed()
@@ -164,7 +209,7 @@ impl Executor<'static> for Scoped {
         let mut held = self.held;
         Box::pin(async move {
             let rows = held.fetch_all(query).await?;
-            held.done();
+            held.done().await?;
             Ok(rows)
         })
     }
@@ -177,7 +222,7 @@ impl Executor<'static> for Scoped {
         let mut held = self.held;
         Box::pin(async move {
             let row = held.fetch_optional(query).await?;
-            held.done();
+            held.done().await?;
             Ok(row)
         })
     }
@@ -201,17 +246,26 @@ impl ScopedTransaction {
         Self { held }
     }
 
-    pub(in crate::store::postgres) async fn commit(self) -> Result<()> {
-        self.end("COMMIT").await
+    /// Commits.
+    ///
+    /// # Errors
+    /// Nothing was committed, or nobody knows: the connection broke, or the transaction had failed before.
+    pub async fn commit(self) -> Result<()> {
+        let commit = self.held.seats.manner().commit();
+        self.end(commit).await
     }
 
-    pub(in crate::store::postgres) async fn rollback(self) -> Result<()> {
+    /// Takes all of it back.
+    ///
+    /// # Errors
+    /// The connection broke; the server takes it back then.
+    pub async fn rollback(self) -> Result<()> {
         self.end("ROLLBACK").await
     }
 
     async fn end(mut self, how: &'static str) -> Result<()> {
         sqlx::raw_sql(how).execute(&mut self.held).await?;
-        self.held.done();
+        self.held.give_back();
         Ok(())
     }
 }
