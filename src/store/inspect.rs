@@ -25,6 +25,19 @@ pub struct Inspection {
     pub adapters: Vec<(String, String, String)>,
     /// How what is sealed begins, of at most [`crate::limits::DOCTOR_SEALED`] rows of each table.
     pub sealed: Vec<SealedStart>,
+    /// The way past a pooler that gives sessions away; `None` where there is no such pooler.
+    pub past: Option<Past>,
+}
+
+/// An address past a pooler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Past {
+    /// There is none.
+    None,
+    /// It leads to the same database.
+    Leads,
+    /// It does not.
+    Fault(String),
 }
 
 /// Longest wait for a lock that another process holds.

@@ -57,7 +57,7 @@ pub(super) fn for_a_pooler(options: PgConnectOptions) -> PgConnectOptions {
 }
 
 /// What is asked of a server first.
-struct Server {
+pub(super) struct Server {
     version: i32,
     /// What a session is given for `synchronous_commit`, whatever somebody has set it to.
     commits: String,
@@ -68,7 +68,7 @@ struct Server {
 
 impl Server {
     /// Asks. Nothing is prepared for it.
-    async fn of(connection: &mut PgConnection) -> Result<Self> {
+    pub(super) async fn of(connection: &mut PgConnection) -> Result<Self> {
         let row = sqlx::raw_sql(sql::SERVER).fetch_one(connection).await?;
         let (version, commits) = (row.try_get(0)?, row.try_get(1)?);
         Ok(Self { version, commits, fsync: row.try_get(2)?, database: row.try_get(3)? })
@@ -137,7 +137,13 @@ async fn by_transactions(url: &str, direct: Option<&str>, migrate: bool) -> Resu
     let server = server?;
     server.judge()?;
     let listening = match direct {
-        Some(direct) => Some(past_the_pooler(direct, &server, migrate).await?),
+        Some(direct) => {
+            let options = past_the_pooler(direct, &server).await?;
+            if migrate {
+                migrate_by(&options).await?;
+            }
+            Some(options)
+        }
         None => {
             tracing::warn!(
                 "no address past the pooler (DATABASE_DIRECT_URL): the schema is checked and not migrated, and what \
@@ -172,9 +178,8 @@ async fn check(wall: &Wall) -> Result<bool> {
     Ok(sqlx::query_scalar(sql::WALL_HOLDS).fetch_one(all().await?).await?)
 }
 
-/// Looks whether an address leads past the pooler to the same database, and migrates that where asked for. What listens
-/// there afterwards reads no table.
-async fn past_the_pooler(url: &str, server: &Server, migrate: bool) -> Result<PgConnectOptions> {
+/// Looks whether an address leads past the pooler to the same database. What listens there reads no table.
+pub(super) async fn past_the_pooler(url: &str, server: &Server) -> Result<PgConnectOptions> {
     let options = wall::declared(parsed(url, "DATABASE_DIRECT_URL")?.application_name("actonce").options(SETTINGS));
     let probe = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
     let shared = shares_sessions(&probe).await?;
@@ -188,13 +193,15 @@ async fn past_the_pooler(url: &str, server: &Server, migrate: bool) -> Result<Pg
     if other.database != server.database {
         return Err(StoreError::Open("DATABASE_DIRECT_URL leads to another database than DATABASE_URL".to_owned()));
     }
-    if migrate {
-        let mut connection = wall::connect(options.clone(), Purpose::Migration).await?;
-        let migrated = migrate::postgres(&mut connection).await;
-        connection.close().await?;
-        migrated?;
-    }
     Ok(options)
+}
+
+async fn migrate_by(options: &PgConnectOptions) -> Result<()> {
+    let mut connection = wall::connect(options.clone(), Purpose::Migration).await?;
+    let migrated = migrate::postgres(&mut connection).await;
+    // The advisory lock goes with the session.
+    connection.close().await?;
+    migrated
 }
 
 /// Migrates or checks the schema, and looks whether the policies hold this role.
@@ -218,7 +225,7 @@ fn warn_of_wall(holds: bool) {
 
 /// Whether a pooler hands one session of the database to several connections. Two connections of a database
 /// never have the same session, and neither gets another one; a pooler gives the one that was free last.
-pub(super) async fn shares_sessions(pool: &PgPool) -> Result<bool> {
+async fn shares_sessions(pool: &PgPool) -> Result<bool> {
     let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
     for _ in 0..SESSION_TRIES {
         let before = session(&mut one).await?;

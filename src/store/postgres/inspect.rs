@@ -2,11 +2,11 @@
 
 use sqlx::{ConnectOptions as _, Row as _};
 
-use super::connect::{for_a_pooler, parsed};
+use super::connect::{Server, for_a_pooler, parsed, past_the_pooler};
 use super::sql::{self, inspect as looks};
 use super::wall::{self, Manner, Purpose, Tenants, Wall, Ways};
 use crate::limits;
-use crate::store::inspect::{Inspection, sealed_start};
+use crate::store::inspect::{Inspection, Past, sealed_start};
 use crate::store::migrate::{self, Level};
 use crate::store::open::{Pooling, PostgresAddress};
 use crate::store::{Result, StoreError};
@@ -23,11 +23,23 @@ pub(in crate::store) async fn inspect(address: &PostgresAddress) -> Result<Inspe
         Pooling::Session => (wall::declared(options.options(LIMITS)), Manner::Sessions),
         Pooling::Transaction { .. } => (for_a_pooler(options), Manner::transactions(&LIMITS)),
     };
-    let connection = working.connect().await?;
+    let mut connection = working.connect().await?;
+    let past = match &address.pooling {
+        Pooling::Session => None,
+        Pooling::Transaction { direct: None } => Some(Past::None),
+        Pooling::Transaction { direct: Some(direct) } => {
+            let server = Server::of(&mut connection).await?;
+            Some(
+                past_the_pooler(direct, &server)
+                    .await
+                    .map_or_else(|error| Past::Fault(error.to_string()), |_| Past::Leads),
+            )
+        }
+    };
     let wall = Wall::of(connection, &Ways { working, listening: None, manner });
     let found = look(&wall).await;
     wall.close().await;
-    found
+    Ok(Inspection { past, ..found? })
 }
 
 async fn look(wall: &Wall) -> Result<Inspection> {
@@ -52,6 +64,7 @@ async fn look(wall: &Wall) -> Result<Inspection> {
         alias_keys: Vec::new(),
         adapters: Vec::new(),
         sealed: Vec::new(),
+        past: None,
     };
     if found.schema == Level::Current {
         found.write_fault = write(wall).await.err().map(|error| reason(&error));

@@ -243,6 +243,17 @@ fn commands_that_need_a_session_say_so() {
     assert!(code == Some(2) && said.contains("DATABASE_DIRECT_URL"), "{code:?}: {said}");
     let (code, said) = run(&["migrate"], Some(&url));
     assert!(code == Some(0) && said.contains("up to date"), "{code:?}: {said}");
+    let other = postgres::fresh_database().unwrap();
+    for (direct, level, expected) in [
+        (None, "warn", "no address past it"),
+        (Some(&*url), "ok", "an address past it"),
+        (Some(&*other), "fail", "leads to another database"),
+    ] {
+        let (_, said) = run(&["doctor", "--dev"], direct);
+        let line = said.lines().find(|line| line.contains(" pooling: "));
+        assert!(line.is_some_and(|line| line.starts_with(level) && line.contains(expected)), "{said}");
+        assert!(said.contains("a write was tried and taken back"), "{said}");
+    }
     let restore = ["restore-epoch", "--epoch-id", "one", "--reason", "trial"];
     let (code, said) = run(&restore, None);
     assert!(code == Some(2) && said.contains("DATABASE_DIRECT_URL"), "{code:?}: {said}");
