@@ -21,8 +21,8 @@ use crate::store::{Corruption, Result, StoreError};
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 /// The same where services come through a pooler: between two uses one has no session there that could be seen. It is
-/// longer than any service is silent.
-const LOOKS_AT_A_POOLER: u32 = 120;
+/// longer than any service is silent: its sweep looks every five seconds at least.
+const LOOKS_AT_A_POOLER: u32 = 60;
 
 /// How it is found out that nobody else works on a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
