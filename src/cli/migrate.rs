@@ -16,15 +16,15 @@ use crate::store::open::{DatabaseUrl, OpenOptions, Pooling, open};
 #[derive(Debug, Clone, Args)]
 pub(super) struct Database {
     /// `postgres://…` or `sqlite:PATH`; the embedded file of the data directory where absent.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    database_url: Option<Secret<String>>,
+    #[arg(long = "database-url", env = "DATABASE_URL", hide_env_values = true, value_name = "DATABASE_URL")]
+    url: Option<Secret<String>>,
     /// What a connection to Postgres is: session, or transaction behind a pooler that gives every transaction another
     /// session [default: session]
-    #[arg(long, env = "DATABASE_POOLING", value_name = "MODE")]
-    database_pooling: Option<String>,
+    #[arg(long = "database-pooling", env = "DATABASE_POOLING", value_name = "MODE")]
+    pooling: Option<String>,
     /// The same database past such a pooler.
-    #[arg(long, env = "DATABASE_DIRECT_URL", hide_env_values = true)]
-    database_direct_url: Option<Secret<String>>,
+    #[arg(long = "database-direct-url", env = "DATABASE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
+    direct_url: Option<Secret<String>>,
     /// The data directory.
     #[arg(long, env = "ACTONCE_DATA_DIR", default_value = "./actonce-data")]
     data_dir: PathBuf,
@@ -40,11 +40,11 @@ impl Database {
     pub(super) fn url(&self) -> Result<DatabaseUrl, String> {
         let given =
             |url: &Option<Secret<String>>| url.as_ref().map(|url| url.expose().clone()).filter(|u| !u.is_empty());
-        let mode = self.database_pooling.as_deref().filter(|mode| !mode.is_empty()).map(config::Pooling::parse);
+        let mode = self.pooling.as_deref().filter(|mode| !mode.is_empty()).map(config::Pooling::parse);
         let mode = mode.transpose().map_err(|fault| format!("--database-pooling (DATABASE_POOLING): {fault}"))?;
-        let direct = given(&self.database_direct_url);
+        let direct = given(&self.direct_url);
         let pooling = Pooling::of(mode == Some(config::Pooling::Transaction), direct.as_deref());
-        let url = given(&self.database_url);
+        let url = given(&self.url);
         pooling
             .and_then(|pooling| database_url(url.as_deref(), &self.data_dir, pooling))
             .map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Two replicas through a real PgBouncer that gives every transaction another session, with fewer sessions than either
+//! Two replicas through a real `PgBouncer` that gives every transaction another session, with fewer sessions than either
 //! of them has connections (docs/scaling.md).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::support::{Api, Options, Server, blocking, bodies, postgres, reaper, u
 /// Sessions at the server for all that comes through the pooler.
 const SESSIONS: usize = 3;
 
-/// A PgBouncer in transaction mode before the server of the tests.
+/// A `PgBouncer` in transaction mode before the server of the tests.
 struct Pooler {
     port: u16,
     settings: PathBuf,
@@ -28,7 +28,7 @@ struct Pooler {
 }
 
 impl Pooler {
-    /// `None`, and a word about it, where there is no PgBouncer or no server that it could stand before.
+    /// `None`, and a word about it, where there is no `PgBouncer` or no server that it could stand before.
     fn new(url: &str) -> Option<Self> {
         let skipped = |why: &str| {
             // Not by a macro: what those print is shown for failing tests alone.
@@ -170,6 +170,45 @@ async fn hears(here: &Api, there: &Api) {
     waited.expect(200).directive("replay");
 }
 
+/// What was acknowledged is there at both replicas, and of one tenant alone.
+async fn everything_is_told(one: &Server, two: &Server, acknowledged: &[String]) {
+    let apis = |server| ["a", "b"].map(|tenant| Api::of(server, tenant));
+    let (here, there) = (apis(one), apis(two));
+    for some in acknowledged.chunks(20) {
+        let looks = some.iter().map(async |operation| {
+            let (own, other) = if operation.starts_with('a') { (0, 1) } else { (1, 0) };
+            here[own].get(operation).await.expect(200).state("completed");
+            there[own].get(operation).await.expect(200).state("completed");
+            here[other].get(operation).await.expect(404);
+        });
+        futures_util::future::join_all(looks).await;
+    }
+    for (api, tenant) in there.iter().zip(["a", "b"]) {
+        let seen = api.pages("/api/effects?limit=200").await;
+        let of: BTreeSet<&str> = seen.iter().map(|effect| &effect["operation_id"].as_str().unwrap()[..1]).collect();
+        assert!(seen.len() > 5 && of == BTreeSet::from([tenant]), "{of:?}");
+    }
+}
+
+/// The pooler kept to its few sessions, nothing of the service is left in them, and the journals hold.
+async fn nothing_is_left(direct: &str, url: &str) {
+    let through = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                   AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    // Each replica listens past the pooler with one session.
+    let sessions = numbers(direct, through).await;
+    assert!(sessions <= i64::try_from(SESSIONS).unwrap() + 2, "{sessions}");
+    for _ in 0..4 * SESSIONS {
+        assert_eq!(numbers(url, "SELECT count(*) FROM pg_prepared_statements").await, 0, "a statement was left");
+        let set = "SELECT (coalesce(current_setting('actonce.tenants', true), '') <> '')::int::bigint";
+        assert_eq!(numbers(url, set).await, 0, "tenants were left");
+    }
+    let mut verify = program();
+    verify.args(["journal", "verify"]).env("DATABASE_URL", url).env("DATABASE_POOLING", "transaction");
+    let verified = blocking(move || verify.output().unwrap()).await;
+    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    assert_eq!((verified.status.code(), &report["damaged"]), (Some(0), &Value::from(0)), "{report:#}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_share_few_sessions_and_still_act_at_most_once() {
     let Some(direct) = postgres::fresh_database() else { return };
@@ -182,7 +221,7 @@ async fn replicas_share_few_sessions_and_still_act_at_most_once() {
         let plain = plain.clone();
         blocking(move || Server::try_start(plain)).await
     };
-    let said = refused.err().expect("it does not start");
+    let said = refused.expect_err("it does not start");
     assert!(said.contains("--database-pooling transaction"), "{said}");
 
     let options = plain.env("DATABASE_POOLING", "transaction").env("DATABASE_DIRECT_URL", &direct);
@@ -206,7 +245,7 @@ async fn replicas_share_few_sessions_and_still_act_at_most_once() {
     blocking(move || {
         broken.kill();
         std::thread::sleep(Duration::from_millis(500));
-        broken.start()
+        broken.start();
     })
     .await;
     let acknowledged: Vec<String> = clients.join_all().await.into_iter().flatten().collect();
@@ -216,42 +255,10 @@ async fn replicas_share_few_sessions_and_still_act_at_most_once() {
     for (operation, dispatches) in &acts {
         assert_eq!(dispatches.len(), 1, "{operation}: {dispatches:?}");
     }
-    let apis = |server| ["a", "b"].map(|tenant| Api::of(server, tenant));
-    let (here, there) = (apis(&one), apis(&two));
-    for some in acknowledged.chunks(20) {
-        let looks = some.iter().map(async |operation| {
-            let (own, other) = if operation.starts_with('a') { (0, 1) } else { (1, 0) };
-            here[own].get(operation).await.expect(200).state("completed");
-            there[own].get(operation).await.expect(200).state("completed");
-            here[other].get(operation).await.expect(404);
-        });
-        futures_util::future::join_all(looks).await;
-    }
-    for tenant in ["a", "b"] {
-        let seen = Api::of(&two, tenant).pages("/api/effects?limit=200").await;
-        assert!(
-            seen.len() > 5
-                && seen.iter().all(|effect| { effect["operation_id"].as_str().unwrap().starts_with(tenant) }),
-            "{tenant}: {seen:?}"
-        );
-    }
+    everything_is_told(&one, &two, &acknowledged).await;
     hears(&Api::of(&one, "a"), &Api::of(&two, "a")).await;
 
-    let through = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                   AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
-    // Each replica listens past the pooler with one session.
-    let sessions = numbers(&direct, through).await;
-    assert!(sessions <= i64::try_from(SESSIONS).unwrap() + 2, "{sessions}");
-    for _ in 0..4 * SESSIONS {
-        assert_eq!(numbers(&url, "SELECT count(*) FROM pg_prepared_statements").await, 0, "a statement was left");
-        let set = "SELECT (coalesce(current_setting('actonce.tenants', true), '') <> '')::int::bigint";
-        assert_eq!(numbers(&url, set).await, 0, "tenants were left");
-    }
-    let verified =
-        program().args(["journal", "verify"]).env("DATABASE_URL", &url).env("DATABASE_POOLING", "transaction").output();
-    let verified = verified.unwrap();
-    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
-    assert_eq!((verified.status.code(), &report["damaged"]), (Some(0), &Value::from(0)), "{report:#}");
+    nothing_is_left(&direct, &url).await;
     blocking(move || {
         assert!(one.stop().success() && two.stop().success());
     })

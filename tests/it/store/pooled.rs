@@ -84,7 +84,7 @@ async fn nothing_is_left_in_a_session() {
     let (row, record) = maker.create("op");
     assert_eq!(store.commit(&[revise(&row)]).await.unwrap(), [Committed::Applied]);
     assert_eq!(store.commit(&[revise(&maker.dispatch(&record, "one").0)]).await.unwrap(), [Committed::Applied]);
-    store.load(&[row.key.clone()]).await.unwrap();
+    store.load(std::slice::from_ref(&row.key)).await.unwrap();
     store.tools(&maker.tenant, None, 10).await.unwrap();
     store.journal(&row.key, 0, 10).await.unwrap();
     assert!(store.takes_writes().await.unwrap());
@@ -209,7 +209,8 @@ async fn without_a_session_of_its_own_a_store_checks_and_does_not_listen() {
     deaf.listen(unheard).await.unwrap();
     assert!(nothing.recv().await.is_none(), "it says at once that there is nothing to hear");
     let listening = std::sync::Arc::clone(&listens);
-    let listening = tokio::spawn(async move { listening.listen(sink).await });
+    let mut ears = tokio::task::JoinSet::new();
+    ears.spawn(async move { listening.listen(sink).await });
     // What the deaf one announces goes through the pooler, and is heard by whoever can.
     let message = loop {
         deaf.announce("hello").await.unwrap();
@@ -219,7 +220,7 @@ async fn without_a_session_of_its_own_a_store_checks_and_does_not_listen() {
         }
     };
     assert_eq!(message, "hello");
-    listening.abort();
+    ears.shutdown().await;
     deaf.close().await;
     listens.close().await;
     // Another database, and no database of Postgres, are no way past the pooler.
