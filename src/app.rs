@@ -38,7 +38,7 @@ use crate::service::seal::Sealer;
 use crate::service::secrets::ToolSecrets;
 use crate::service::{Parts, Service};
 use crate::store::aliases::{AliasKeyMark, KeysRegistered};
-use crate::store::open::{DatabaseUrl, OpenOptions, open};
+use crate::store::open::{DatabaseUrl, OpenOptions, Pooling, open};
 use crate::store::{Backend, Store};
 use crate::support::service_principal;
 use crate::telemetry::spans::SpanSink;
@@ -124,12 +124,27 @@ pub struct App {
 /// The database that a configuration names: its URL, or the file in the data directory.
 ///
 /// # Errors
-/// The URL can't be understood.
-pub fn database_url(url: Option<&str>, data_dir: &Path) -> Result<DatabaseUrl, crate::store::StoreError> {
-    match url {
-        Some(url) => DatabaseUrl::parse(url),
-        None => Ok(DatabaseUrl::Sqlite(data_dir.join(SQLITE_FILE))),
-    }
+/// The URL can't be understood, or the database not be reached so.
+pub fn database_url(
+    url: Option<&str>,
+    data_dir: &Path,
+    pooling: Pooling,
+) -> Result<DatabaseUrl, crate::store::StoreError> {
+    let found = match url {
+        Some(url) => DatabaseUrl::parse(url)?,
+        None => DatabaseUrl::Sqlite(data_dir.join(SQLITE_FILE)),
+    };
+    found.pooled(pooling)
+}
+
+/// The same of a service's whole configuration.
+///
+/// # Errors
+/// As above.
+pub fn database_of(config: &Config) -> Result<DatabaseUrl, crate::store::StoreError> {
+    let direct = config.database_direct_url.as_ref().map(|url| url.expose().as_str());
+    let pooling = Pooling::of(config.database_pooling == config::Pooling::Transaction, direct)?;
+    database_url(config.database_url.as_ref().map(|url| url.expose().as_str()), &config.data_dir, pooling)
 }
 
 /// The one recorder of metrics of this process.
@@ -154,7 +169,7 @@ impl App {
     /// See [`AppError`].
     pub async fn start(config: &Config, workers: &Arc<Workers>) -> Result<Self, AppError> {
         let metrics = recorder()?;
-        let url = database_url(config.database_url.as_ref().map(|url| url.expose().as_str()), &config.data_dir)?;
+        let url = database_of(config)?;
         let store = open(&url, OpenOptions { migrate: true, connections: config.postgres_connections }).await?;
         let begun = store.restore_epochs().await?.pop().filter(|epoch| epoch.ended_at.is_none());
         begun.map_or(Ok(()), |epoch| Err(AppError::RestoreBegun(epoch.epoch_id)))?;

@@ -76,7 +76,7 @@ async fn restored(args: &RestoreArgs) -> Result<ExitCode, String> {
     }
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let url = args.database.url()?;
-    let store = args.database.open(false).await?;
+    let store = args.database.open_by_session().await?;
     let at = store.now().await.map_err(|error| text(&error))?;
     store.close().await;
     drop(store);
@@ -95,7 +95,7 @@ async fn restored(args: &RestoreArgs) -> Result<ExitCode, String> {
     if row.ended_at.is_some() {
         return told(&row, &Moved { effects: row.effects, ..Moved::default() }, true);
     }
-    let store = args.database.open(false).await?;
+    let store = args.database.open_by_session().await?;
     let done = finish(&store, &row).await;
     store.close().await;
     told(&row, &done?, false)

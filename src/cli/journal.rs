@@ -115,7 +115,7 @@ fn scope(args: &VerifyArgs) -> Result<Scope, String> {
 
 async fn verify(args: &VerifyArgs) -> Result<ExitCode, String> {
     let scope = scope(args)?;
-    let store = args.database.open(false).await?;
+    let store = args.database.open().await?;
     let result = verify_scope(store.as_ref(), &scope).await;
     store.close().await;
     let report = result.map_err(|error| error.to_string())?;
@@ -135,7 +135,7 @@ async fn make(args: &CheckpointArgs) -> Result<ExitCode, String> {
         None if args.print => None,
         None => return Err("no evidence key: give --evidence-key-file or ACTONCE_EVIDENCE_KEY".to_owned()),
     };
-    let store = args.database.open(false).await?;
+    let store = args.database.open().await?;
     let result = async {
         let made = match &signer {
             Some(signer) => checkpoint::make(store.as_ref(), signer).await?,

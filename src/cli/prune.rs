@@ -80,7 +80,7 @@ async fn pruned(args: &PruneArgs) -> Result<Pruned, String> {
         limit: args.limit,
         dry_run: args.dry_run,
     };
-    let store = args.database.open(false).await?;
+    let store = args.database.open().await?;
     let done = prune(store.as_ref(), &ask).await;
     store.close().await;
     done.map_err(|error| error.to_string())

@@ -78,7 +78,7 @@ async fn rotated(args: &RotateArgs) -> Result<Rotated, String> {
         batch: args.batch,
         dry_run: args.dry_run,
     };
-    let store = args.database.open(false).await?;
+    let store = args.database.open().await?;
     let mut teller = Teller(Instant::now());
     let done = rotate(store.as_ref(), &ask, &mut |progress| teller.tell(progress)).await;
     store.close().await;

@@ -53,6 +53,13 @@ pub struct ServeArgs {
     /// Database, postgres://… or sqlite:… [default: an embedded one in the data directory]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub database_url: Option<Secret<String>>,
+    /// What a connection to Postgres is: session, or transaction behind a pooler that gives every transaction another
+    /// session [default: session]
+    #[arg(long, env = "DATABASE_POOLING", value_name = "MODE")]
+    pub database_pooling: Option<String>,
+    /// The same database past such a pooler, to listen and to migrate [default: none, neither is done]
+    #[arg(long, env = "DATABASE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
+    pub database_direct_url: Option<Secret<String>>,
     /// Form of the log, json or pretty [default: json; with --dev pretty]
     #[arg(long, env = "ACTONCE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{AdHocTools, AdapterPolicy, Config, Front, LogFormat, Secret, TelemetrySettings, values};
+use super::{AdHocTools, AdapterPolicy, Config, Front, LogFormat, Pooling, Secret, TelemetrySettings, values};
 use crate::auth::{Algorithm, KeySetSettings, KeySetSource};
 use crate::domain::quota::OpenQuota;
 use crate::tls::TlsFiles;
@@ -15,6 +15,8 @@ pub struct Description {
     data_dir: String,
     base_path: String,
     database: String,
+    database_pooling: Pooling,
+    database_direct_url: Option<Secret<()>>,
     log_format: LogFormat,
     log: String,
     auth: Auth,
@@ -76,6 +78,8 @@ impl Config {
             data_dir: self.data_dir.display().to_string(),
             base_path: self.base_path.clone(),
             database,
+            database_pooling: self.database_pooling,
+            database_direct_url: self.database_direct_url.as_ref().map(|_| Secret::new(())),
             log_format: self.log_format,
             log: self.log.clone(),
             auth: self.describe_auth(),

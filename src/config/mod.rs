@@ -2,6 +2,7 @@
 //! at start, with all problems reported together.
 
 mod args;
+mod database;
 mod describe;
 mod dev;
 mod file;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use self::args::{AuthArgs, Environment, ServeArgs, TokenArgs};
+pub use self::database::Pooling;
 pub use self::describe::Description;
 pub use self::front::{Front, FrontArgs, Rate};
 pub use self::named::{NamedSecrets, SecretKey};
@@ -40,6 +42,7 @@ pub use self::show::{Flags, Inspected, Origin, Setting, inspect, unknown_variabl
 pub use self::telemetry::TelemetrySettings;
 pub use self::values::Network;
 
+use self::database::Database;
 use self::file::{Problems, Section};
 use self::secrets::{DevKeys, Secrets};
 use crate::auth::{self, Grant, Key, MintError, Scopes};
@@ -127,6 +130,10 @@ pub struct Config {
     pub base_path: String,
     /// The database; where `None`, `SQLite` in the data directory.
     pub database_url: Option<Secret<String>>,
+    /// What a connection to it is.
+    pub database_pooling: Pooling,
+    /// An address past a pooler that gives sessions away.
+    pub database_direct_url: Option<Secret<String>>,
     /// The form of the log.
     pub log_format: LogFormat,
     /// What is logged.
@@ -239,6 +246,7 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
     let dev = file.pick(args.dev.as_ref(), "ACTONCE_DEV", "dev", problems);
     let dev = dev.and_then(|given| given.parse(problems, values::truth)).unwrap_or(false);
     let basics = Basics::read(args, &mut file, dev, problems);
+    let database = Database::read(args, &mut file, problems);
     let tuning = Tuning::read(args, &mut file, problems);
     let front = front::read(&args.front, &mut file, problems);
     let quotas = quotas::read(&args.quotas, &mut file, problems);
@@ -270,7 +278,9 @@ fn load(args: &ServeArgs, environment: &Environment, dev_keys: DevKeys, problems
         listen: basics.listen,
         data_dir: basics.data_dir,
         base_path: basics.base_path,
-        database_url: basics.database_url,
+        database_url: database.url,
+        database_pooling: database.pooling,
+        database_direct_url: database.direct_url,
         log_format: basics.log_format,
         log: basics.log,
         auth,
@@ -298,7 +308,6 @@ struct Basics {
     listen: SocketAddr,
     data_dir: PathBuf,
     base_path: String,
-    database_url: Option<Secret<String>>,
     log_format: LogFormat,
     log: String,
 }
@@ -308,8 +317,6 @@ impl Basics {
         let listen = file.pick(args.listen.as_ref(), "ACTONCE_LISTEN", "listen", problems);
         let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
         let base_path = file.pick(args.base_path.as_ref(), "ACTONCE_BASE_PATH", "base_path", problems);
-        let url = args.database_url.as_ref().map(Secret::expose);
-        let database_url = file.pick(url, "DATABASE_URL", "database_url", problems);
         let log_format = file.pick(args.log_format.as_ref(), "ACTONCE_LOG_FORMAT", "log_format", problems);
         let default_format = if dev { LogFormat::Pretty } else { LogFormat::Json };
         let log = file.pick(args.log.as_ref(), "ACTONCE_LOG", "log", problems);
@@ -317,7 +324,6 @@ impl Basics {
             listen: listen.and_then(|given| given.parse(problems, values::address)).unwrap_or(default),
             data_dir: data_dir(args.data_dir.as_ref(), file, problems),
             base_path: base_path.and_then(|given| given.parse(problems, values::base_path)).unwrap_or_default(),
-            database_url: database_url.and_then(|given| given.parse(problems, values::database_url)),
             log_format: log_format
                 .and_then(|given| given.parse(problems, values::log_format))
                 .unwrap_or(default_format),

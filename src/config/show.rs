@@ -115,6 +115,8 @@ const ROWS: &[Row] = &[
     (Some("data_dir"), Some("ACTONCE_DATA_DIR"), Effective(|config| Some(config.data_dir.display().to_string()))),
     (Some("base_path"), Some("ACTONCE_BASE_PATH"), Effective(|config| some(&config.base_path))),
     (Some("database_url"), Some("DATABASE_URL"), Effective(database)),
+    (Some("database_pooling"), Some("DATABASE_POOLING"), Effective(|config| some(config.database_pooling.as_str()))),
+    (Some("database_direct_url"), Some("DATABASE_DIRECT_URL"), Hidden),
     (Some("log_format"), Some("ACTONCE_LOG_FORMAT"), Effective(log_format)),
     (Some("log"), Some("ACTONCE_LOG"), Effective(|config| some(&config.log))),
     (Some("data_key"), Some("ACTONCE_DATA_KEY"), Hidden),

@@ -87,6 +87,7 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(config.ad_hoc_tools, AdHocTools::Tenants(BTreeSet::new()));
     assert_eq!(config.adapters, AdapterPolicy::default());
     assert!(config.database_url.is_none() && config.alias_keys.is_empty() && !config.dev);
+    assert!(config.database_pooling == Pooling::Session && config.database_direct_url.is_none());
     assert_eq!(config.data_key.expose()[..4], [0, 1, 2, 3]);
 }
 
@@ -94,7 +95,7 @@ fn defaults_are_the_documented_ones() {
 fn every_flag_has_its_variable_and_its_place_in_the_file() {
     let content = [
         "listen = '127.0.0.1:9000'\ndata_dir = '/data'\nbase_path = 'actonce/'\ndev = false",
-        "log_format = 'pretty'\nlog = 'warn'",
+        "log_format = 'pretty'\nlog = 'warn'\ndatabase_pooling = 'transaction'\ndatabase_direct_url = 'postgres://me:hunter2@server/actonce'",
         "database_url = 'postgres://me:hunter2@db/actonce'\ndata_key_file = ''\nevidence_key_file = ''\ncheckpoint_seconds = 12\nad_hoc_tools = ['a,b', 'c']",
         "adapter_allow_http = true\nadapter_allow_networks = '127.0.0.0/8, fd00::/8'\nrequest_timeout_seconds = 5",
         "secrets_dir = ''\ndrain_seconds = '6'\nmax_in_flight = 7\npostgres_connections = 8\nalias_keys = []",
@@ -128,6 +129,8 @@ fn every_flag_has_its_variable_and_its_place_in_the_file() {
     let config = load_file(&content, &[]);
     let config = config.unwrap();
     assert_eq!((config.base_path.as_str(), config.log.as_str()), ("/actonce", "warn"));
+    assert_eq!(config.database_pooling, Pooling::Transaction);
+    assert!(config.database_direct_url.as_ref().unwrap().expose().ends_with("@server/actonce"));
     let telemetry = &config.telemetry;
     assert_eq!((telemetry.timing, telemetry.otlp_sample_percent), (false, 12));
     assert_eq!(telemetry.otlp_endpoint.as_deref(), Some("http://127.0.0.1:4318"));
@@ -297,6 +300,29 @@ fn secrets_are_shown_nowhere() {
     assert!(!found.contains("no data key"), "nobody knows: {found}");
     let environment = Environment { data_key: Some(Secret::new("hunter2".to_owned())), ..environment() };
     assert!(!problems(Config::load(&args(&[]), &environment)).contains("hunter2"));
+}
+
+#[test]
+fn pooling_is_for_postgres_and_a_direct_address_for_pooling() {
+    let (url, direct) =
+        (["--database-url", "postgres://pooler/x"], ["--database-direct-url", "postgres://me:hunter2@db/x"]);
+    let pooled = ["--database-pooling", "transaction"];
+    let load = |parts: &[[&str; 2]]| load(&parts.concat());
+    let config = load(&[url, pooled, direct]).unwrap();
+    let shown = format!("{config:?}{}", serde_json::to_string(&config.describe()).unwrap());
+    assert!(shown.contains("transaction") && !shown.contains("hunter2"), "{shown}");
+    assert!(load(&[url, pooled]).unwrap().database_direct_url.is_none());
+    for (wrong, said) in [
+        (vec![url, ["--database-pooling", "statement"]], "must be session or transaction"),
+        (vec![pooled], "is for Postgres: set DATABASE_URL"),
+        (vec![["--database-url", "sqlite:a.db"], pooled], "is for Postgres: set DATABASE_URL"),
+        (vec![url, direct], "is for DATABASE_POOLING=transaction alone"),
+        (vec![url, ["--database-pooling", "session"], direct], "is for DATABASE_POOLING=transaction alone"),
+        (vec![url, pooled, ["--database-direct-url", "sqlite:hunter2"]], "must start with postgres://"),
+    ] {
+        let found = problems(load(&wrong));
+        assert!(found.contains(said) && !found.contains("hunter2"), "{wrong:?}: {found}");
+    }
 }
 
 #[test]

@@ -55,6 +55,11 @@ pub(super) fn database_url(text: &str) -> Result<Secret<String>, &'static str> {
     }
 }
 
+/// A URL of a Postgres database.
+pub(super) fn postgres_url(text: &str) -> Result<Secret<String>, &'static str> {
+    database_url(text).ok().filter(|_| !text.starts_with("sqlite:")).ok_or("must start with postgres://")
+}
+
 /// A database URL without user, password and options. Where it isn't plain which part is the
 /// password, only the scheme is left.
 pub(super) fn without_credentials(url: &str) -> String {

@@ -25,6 +25,19 @@ pub struct Inspection {
     pub adapters: Vec<(String, String, String)>,
     /// How what is sealed begins, of at most [`crate::limits::DOCTOR_SEALED`] rows of each table.
     pub sealed: Vec<SealedStart>,
+    /// The way past a pooler that gives sessions away; `None` where there is no such pooler.
+    pub past: Option<Past>,
+}
+
+/// An address past a pooler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Past {
+    /// There is none.
+    None,
+    /// It leads to the same database.
+    Leads,
+    /// It does not.
+    Fault(String),
 }
 
 /// Longest wait for a lock that another process holds.
@@ -44,6 +57,6 @@ pub(super) fn sealed_start(table: i64, start: Vec<u8>, rows: i64) -> Option<Seal
 pub async fn inspect(url: &DatabaseUrl) -> Result<Inspection> {
     match url {
         DatabaseUrl::Sqlite(path) => sqlite::inspect::inspect(path).await,
-        DatabaseUrl::Postgres(url) => postgres::inspect::inspect(url).await,
+        DatabaseUrl::Postgres(address) => postgres::inspect::inspect(address).await,
     }
 }

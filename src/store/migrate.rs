@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use sqlx::migrate::{AppliedMigration, Migrate, MigrateError, Migration, MigrationType, Migrator};
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgExecutor};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection as _, SqlSafeStr as _};
 
@@ -21,6 +21,8 @@ const POSTGRES_HAS_TABLE: &str = "SELECT to_regclass('_sqlx_migrations') IS NOT 
 
 /// Migrations that the programs before them can work beside begin so (`docs/upgrade.md`).
 const EXPAND: &str = "expand_";
+/// What is on record there. The migrator's own question would leave statements with a name behind.
+const POSTGRES_APPLIED: &str = "SELECT version, checksum, description, success FROM _sqlx_migrations ORDER BY version";
 const NEWER: &str = "SELECT version, description FROM _sqlx_migrations WHERE version > $1 ORDER BY version";
 /// A migration may take as long as it takes, and so may another process' that is waited for.
 const PATIENTLY: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
@@ -51,7 +53,7 @@ const SQLITE: &[Script] = &[
     (14, "retention", include_str!("../../migrations/sqlite/0014_retention.sql")),
     (15, "expand_wall", include_str!("../../migrations/sqlite/0015_expand_wall.sql")),
     (16, "expand_proposer", include_str!("../../migrations/sqlite/0016_expand_proposer.sql")),
-    (17, "expand_statistics", include_str!("../../migrations/sqlite/0017_expand_statistics.sql")),
+    (17, "expand_plans", include_str!("../../migrations/sqlite/0017_expand_plans.sql")),
 ];
 const POSTGRES: &[Script] = &[
     (1, "effects", include_str!("../../migrations/postgres/0001_effects.sql")),
@@ -70,7 +72,7 @@ const POSTGRES: &[Script] = &[
     (14, "retention", include_str!("../../migrations/postgres/0014_retention.sql")),
     (15, "expand_wall", include_str!("../../migrations/postgres/0015_expand_wall.sql")),
     (16, "expand_proposer", include_str!("../../migrations/postgres/0016_expand_proposer.sql")),
-    (17, "expand_statistics", include_str!("../../migrations/postgres/0017_expand_statistics.sql")),
+    (17, "expand_plans", include_str!("../../migrations/postgres/0017_expand_plans.sql")),
 ];
 
 /// How many migrations this program knows, of each backend.
@@ -100,8 +102,8 @@ pub async fn sqlite(connection: &mut SqliteConnection) -> Result<()> {
 /// # Errors
 /// As for [`sqlite`], except that migrations before a failed one stay.
 pub async fn postgres(connection: &mut PgConnection) -> Result<()> {
-    if let Some(found) = found_postgres(connection).await?
-        && missing(&found, POSTGRES)?.is_none()
+    if has_postgres_table(&mut *connection).await?
+        && missing(&found_postgres(&mut *connection).await?, POSTGRES)?.is_none()
     {
         return Ok(());
     }
@@ -147,12 +149,22 @@ pub async fn check_sqlite(connection: &mut SqliteConnection) -> Result<()> {
 /// # Errors
 /// [`StoreError::Schema`] where it can't.
 pub async fn check_postgres(connection: &mut PgConnection) -> Result<()> {
-    complete(&found_postgres(connection).await?.unwrap_or_default(), POSTGRES)
+    let has_table = has_postgres_table(&mut *connection).await?;
+    let found = if has_table { found_postgres(connection).await? } else { Found::default() };
+    complete(&found, POSTGRES)
+}
+
+/// The same of what was read in transactions of their own.
+///
+/// # Errors
+/// [`StoreError::Schema`] where it can't.
+pub fn check_found(found: Option<Found>) -> Result<()> {
+    complete(&found.unwrap_or_default(), POSTGRES)
 }
 
 /// What a database says it has applied.
 #[derive(Debug, Default)]
-struct Found {
+pub struct Found {
     applied: Vec<AppliedMigration>,
     /// Numbers and names of those after [`LATEST`].
     newer: Vec<(i64, String)>,
@@ -168,14 +180,30 @@ async fn found_sqlite(connection: &mut SqliteConnection) -> Result<Option<Found>
     Ok(Some(Found { applied, newer }))
 }
 
-/// `None`: there is no list.
-async fn found_postgres(connection: &mut PgConnection) -> Result<Option<Found>> {
-    if !sqlx::query_scalar(POSTGRES_HAS_TABLE).fetch_one(&mut *connection).await? {
-        return Ok(None);
+/// Whether there is a list.
+///
+/// # Errors
+/// The database can't answer.
+pub async fn has_postgres_table(connection: impl PgExecutor<'_>) -> Result<bool> {
+    Ok(sqlx::query_scalar(POSTGRES_HAS_TABLE).fetch_one(connection).await?)
+}
+
+/// The list.
+///
+/// # Errors
+/// The database can't answer, or a migration failed in the middle.
+pub async fn found_postgres(connection: impl PgExecutor<'_>) -> Result<Found> {
+    let rows: Vec<(i64, Vec<u8>, String, bool)> = sqlx::query_as(POSTGRES_APPLIED).fetch_all(connection).await?;
+    if let Some((version, ..)) = rows.iter().find(|(_, _, _, success)| !success) {
+        return Err(explain(MigrateError::Dirty(*version)));
     }
-    let applied = applied(&mut *connection).await?;
-    let newer = sqlx::query_as(NEWER).bind(LATEST).fetch_all(connection).await?;
-    Ok(Some(Found { applied, newer }))
+    let newer = rows.iter().filter(|(version, ..)| *version > LATEST);
+    let newer = newer.map(|(version, _, name, _)| (*version, name.clone())).collect();
+    let applied = |(version, checksum, ..): (i64, Vec<u8>, String, bool)| AppliedMigration {
+        version,
+        checksum: Cow::Owned(checksum),
+    };
+    Ok(Found { applied: rows.into_iter().map(applied).collect(), newer })
 }
 
 /// Where a database's schema is.
@@ -197,12 +225,12 @@ pub async fn sqlite_level(connection: &mut SqliteConnection) -> Result<Level> {
     level(found_sqlite(connection).await?.as_ref(), SQLITE)
 }
 
-/// Where a Postgres database's schema is. Writes nothing.
+/// Where a Postgres database's schema is.
 ///
 /// # Errors
 /// As for [`sqlite_level`].
-pub async fn postgres_level(connection: &mut PgConnection) -> Result<Level> {
-    level(found_postgres(connection).await?.as_ref(), POSTGRES)
+pub fn postgres_level(found: Option<&Found>) -> Result<Level> {
+    level(found, POSTGRES)
 }
 
 fn level(found: Option<&Found>, scripts: &[Script]) -> Result<Level> {

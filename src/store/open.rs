@@ -16,7 +16,76 @@ pub enum DatabaseUrl {
     /// `sqlite:PATH`, with `sqlite://PATH` as another way to write it.
     Sqlite(PathBuf),
     /// `postgres://…` or `postgresql://…`, kept as it is.
-    Postgres(Box<str>),
+    Postgres(PostgresAddress),
+}
+
+/// Where a Postgres database is, and how it is reached. Shown as nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresAddress {
+    pub(super) url: Box<str>,
+    pub(super) pooling: Pooling,
+}
+
+/// What a connection to Postgres is.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum Pooling {
+    /// A session: of the server itself, or of a pooler that keeps one for each connection.
+    #[default]
+    Session,
+    /// A way to a pooler that gives every transaction another session.
+    Transaction {
+        /// An address past the pooler, for what needs a session of its own.
+        direct: Option<Box<str>>,
+    },
+}
+
+impl Pooling {
+    /// What is configured.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`]: an address past a pooler that is not there, or one that is none of Postgres.
+    pub fn of(transactions: bool, direct: Option<&str>) -> Result<Self> {
+        match (transactions, direct) {
+            (false, None) => Ok(Self::Session),
+            (false, Some(_)) => {
+                Err(StoreError::Open("DATABASE_DIRECT_URL is for DATABASE_POOLING=transaction alone".to_owned()))
+            }
+            (true, Some(direct)) if DatabaseUrl::parse(direct)?.backend() != Backend::Postgres => {
+                Err(StoreError::Open("DATABASE_DIRECT_URL must start with postgres://".to_owned()))
+            }
+            (true, direct) => Ok(Self::Transaction { direct: direct.map(Into::into) }),
+        }
+    }
+}
+
+impl PostgresAddress {
+    /// Connections to this URL are sessions.
+    #[must_use]
+    pub fn new(url: &str) -> Self {
+        Self { url: url.into(), pooling: Pooling::Session }
+    }
+
+    /// The same URL, reached so.
+    #[must_use]
+    pub fn pooled(self, pooling: Pooling) -> Self {
+        Self { pooling, ..self }
+    }
+}
+
+impl fmt::Debug for PostgresAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgres://…")
+    }
+}
+
+impl fmt::Debug for Pooling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session => "session",
+            Self::Transaction { direct: None } => "transaction",
+            Self::Transaction { direct: Some(_) } => "transaction, postgres://…",
+        })
+    }
 }
 
 impl DatabaseUrl {
@@ -26,7 +95,7 @@ impl DatabaseUrl {
     /// [`StoreError::Open`] with the reason. The URL itself is never echoed: it may hold a password.
     pub fn parse(text: &str) -> Result<Self> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres(text.into()));
+            return Ok(Self::Postgres(PostgresAddress::new(text)));
         }
         let Some(path) = text.strip_prefix("sqlite:") else {
             return Err(refusal("must start with sqlite:, postgres:// or postgresql://"));
@@ -43,6 +112,38 @@ impl DatabaseUrl {
             path if path.starts_with("file:") => Err(refusal("must name a SQLite file by its plain path")),
             path if path.contains('\0') => Err(refusal("must not contain NUL")),
             path => Ok(Self::Sqlite(PathBuf::from(path))),
+        }
+    }
+
+    /// The same database, reached so.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] where that can't be: it is about Postgres alone.
+    pub fn pooled(self, pooling: Pooling) -> Result<Self> {
+        match (self, pooling) {
+            (Self::Postgres(address), pooling) => Ok(Self::Postgres(address.pooled(pooling))),
+            (sqlite, Pooling::Session) => Ok(sqlite),
+            (Self::Sqlite(_), Pooling::Transaction { .. }) => {
+                Err(refusal("names a SQLite file, and pooling in transactions is for Postgres"))
+            }
+        }
+    }
+
+    /// The same database by a way on which a connection is a session.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`]: it is reached through a pooler, and no other address is known.
+    pub fn past_the_pooler(&self) -> Result<Self> {
+        match self {
+            Self::Postgres(PostgresAddress { pooling: Pooling::Transaction { direct }, .. }) => match direct {
+                Some(direct) => Ok(Self::Postgres(PostgresAddress::new(direct))),
+                None => Err(StoreError::Open(
+                    "this needs a session of its own, and the database is reached through a pooler that gives every \
+                     transaction another one: give an address past it, --database-direct-url (DATABASE_DIRECT_URL)"
+                        .to_owned(),
+                )),
+            },
+            other => Ok(other.clone()),
         }
     }
 
@@ -72,8 +173,8 @@ fn refusal(reason: &str) -> StoreError {
 /// How to open a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Whether to bring the schema up to date (and create a missing SQLite file). Without it a
-    /// database that is behind is refused.
+    /// Whether to bring the schema up to date (and create a missing SQLite file). Without it, and where every way to
+    /// the database leads through a pooler that gives sessions away, a database that is behind is refused.
     pub migrate: bool,
     /// Connections to a Postgres server, besides the one that commits. SQLite has a fixed few.
     pub connections: u32,
@@ -93,8 +194,8 @@ impl Default for OpenOptions {
 pub async fn open(url: &DatabaseUrl, options: OpenOptions) -> Result<Arc<dyn Store>> {
     Ok(match url {
         DatabaseUrl::Sqlite(path) => Arc::new(SqliteStore::connect(path, options.migrate).await?),
-        DatabaseUrl::Postgres(url) => {
-            Arc::new(PostgresStore::connect(url, options.migrate, options.connections).await?)
+        DatabaseUrl::Postgres(address) => {
+            Arc::new(PostgresStore::connect(address, options.migrate, options.connections).await?)
         }
     })
 }
@@ -131,7 +232,25 @@ mod tests {
             assert!(matches!(error, StoreError::Open(_)));
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
-        assert!(!format!("{:?}", DatabaseUrl::parse("postgres://u:hunter2@h/d").unwrap()).contains("hunter2"));
+        let pooling = Pooling::Transaction { direct: Some("postgres://u:hunter2@h/d".into()) };
+        let url = DatabaseUrl::parse("postgres://u:hunter2@h/d").unwrap().pooled(pooling.clone()).unwrap();
+        assert!(!format!("{url:?}{pooling:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn what_needs_a_session_goes_past_the_pooler_or_not_at_all() {
+        let at = |url| DatabaseUrl::parse(url).unwrap();
+        let (pooled, direct) = (at("postgres://pooler/d"), at("postgres://server/d"));
+        assert_eq!(direct.past_the_pooler().unwrap(), direct);
+        let both = pooled.clone().pooled(Pooling::Transaction { direct: Some("postgres://server/d".into()) }).unwrap();
+        assert_eq!(both.past_the_pooler().unwrap(), direct);
+        let alone = pooled.pooled(Pooling::Transaction { direct: None }).unwrap();
+        let error = alone.past_the_pooler().unwrap_err().to_string();
+        assert!(error.contains("DATABASE_DIRECT_URL"), "{error}");
+        let sqlite = at("sqlite:a.db");
+        assert_eq!(sqlite.past_the_pooler().unwrap(), sqlite);
+        assert!(sqlite.clone().pooled(Pooling::Session).is_ok());
+        assert!(sqlite.pooled(Pooling::Transaction { direct: None }).is_err());
     }
 
     #[tokio::test]

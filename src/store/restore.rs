@@ -88,7 +88,7 @@ pub trait RestoreStore {
 pub async fn begin(url: &DatabaseUrl, epoch: &NewEpoch) -> Result<Begun> {
     match url {
         DatabaseUrl::Sqlite(path) => sqlite::SqliteStore::begin_restore(path, epoch).await,
-        DatabaseUrl::Postgres(url) => postgres::PostgresStore::begin_restore(url, epoch).await,
+        DatabaseUrl::Postgres(address) => postgres::PostgresStore::begin_restore(address, epoch).await,
     }
 }
 

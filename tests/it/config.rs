@@ -24,6 +24,7 @@ const TOGETHER: &[Case] = &[
     ("ACTONCE_DATA_DIR", "data_dir", ["/a", "/b", "/c"]),
     ("ACTONCE_BASE_PATH", "base_path", ["/a", "/b", "/c"]),
     ("DATABASE_URL", "database_url", ["postgres://a/x", "postgres://b/x", "sqlite:/c.db"]),
+    ("DATABASE_POOLING", "database_pooling", ["session", "transaction", "session"]),
     ("ACTONCE_LOG_FORMAT", "log_format", ["pretty", "json", "pretty"]),
     ("ACTONCE_LOG", "log", ["warn", "error", "debug"]),
     ("ACTONCE_CHECKPOINT_SECONDS", "checkpoint_seconds", ["1", "2", "3"]),
@@ -66,6 +67,7 @@ const TOGETHER: &[Case] = &[
 /// Each excludes one of the others.
 const ALONE: &[Case] = &[
     ("ACTONCE_DEV", "dev", ["false", "true", "true"]),
+    ("DATABASE_DIRECT_URL", "database_direct_url", ["postgres://a/x", "postgres://b/x", "postgres://c/x"]),
     ("ACTONCE_JWKS_FILE", "auth.jwks.file", ["/a", "/b", "/c"]),
     ("ACTONCE_DATA_KEY", "data_key", [DATA_KEY, DATA_KEY, ""]),
     ("ACTONCE_EVIDENCE_KEY", "evidence_key", [DATA_KEY, DATA_KEY, ""]),
@@ -196,6 +198,11 @@ fn settings_that_exclude_others_keep_the_same_order() {
             | "ACTONCE_JWT_SECRET_FILE"
             | "ACTONCE_JWT_PUBLIC_KEY_FILE"
             | "ACTONCE_JWT_PRIVATE_KEY_FILE" => {}
+            "DATABASE_DIRECT_URL" => drop(
+                base.env("ACTONCE_JWT_HS256_SECRET", SECRET)
+                    .env("DATABASE_URL", "postgres://pooler/x")
+                    .env("DATABASE_POOLING", "transaction"),
+            ),
             "ACTONCE_JWKS_FILE" => file.push(("auth.jwks.url", "https://a/".to_owned())),
             _ => drop(base.env("ACTONCE_JWT_HS256_SECRET", SECRET)),
         }
@@ -204,7 +211,7 @@ fn settings_that_exclude_others_keep_the_same_order() {
         } else if *variable == "ACTONCE_JWT_SECRET_FILE" {
             base.env("ACTONCE_JWT_ALGORITHM", "HS256");
         }
-        let is_secret = ["_KEY", "_KEYS", "_SECRET"].iter().any(|end| variable.ends_with(end));
+        let is_secret = ["_KEY", "_KEYS", "_SECRET", "_DIRECT_URL"].iter().any(|end| variable.ends_with(end));
         if !place.is_empty() && !values[0].is_empty() {
             let needs = *variable == "ACTONCE_DEV";
             if needs {
@@ -359,7 +366,8 @@ fn no_secret_is_in_any_output() {
     let ground = Ground::new();
     let file = ground.path().join("actonce.toml");
     let secrets = format!(
-        "database_url = 'postgres://me:{SECRET}@db.example/x'\ndata_key = '{DATA_KEY}'\nevidence_key = '{DATA_KEY}'\n\
+        "database_url = 'postgres://me:{SECRET}@db.example/x'\ndatabase_pooling = 'transaction'\n\
+         database_direct_url = 'postgres://me:{SECRET}@db.example/y'\ndata_key = '{DATA_KEY}'\nevidence_key = '{DATA_KEY}'\n\
          [secrets]\nvendor = '{SECRET}'\n[auth.jwks]\nurl = 'https://issuer.example/jwks?token={SECRET}'\n\
          [[alias_keys]]\nid = 'a'\nkey = '{DATA_KEY}'\n[[auth.keys]]\nkid = 'k'\nalgorithm = 'HS256'\nsecret = '{SECRET}'\n"
     );
@@ -381,6 +389,8 @@ fn no_secret_is_in_any_output() {
     }
     let environment = [
         ("DATABASE_URL", format!("postgres://me:{SECRET}@db.example/x")),
+        ("DATABASE_POOLING", "transaction".to_owned()),
+        ("DATABASE_DIRECT_URL", format!("postgres://me:{SECRET}@db.example/y")),
         ("ACTONCE_JWT_HS256_SECRET", SECRET.to_owned()),
         ("ACTONCE_DATA_KEY", DATA_KEY.to_owned()),
         ("ACTONCE_ALIAS_KEYS", format!("a:{DATA_KEY}")),

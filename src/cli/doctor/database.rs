@@ -1,7 +1,7 @@
 //! What the database says.
 
 use super::Findings;
-use crate::store::inspect::Inspection;
+use crate::store::inspect::{Inspection, Past};
 use crate::store::migrate::{LATEST, Level};
 use crate::store::open::DatabaseUrl;
 use crate::store::{Backend, Result, StoreError};
@@ -126,9 +126,32 @@ fn postgres(inspection: &Inspection, findings: &mut Findings) {
         }
         _ => {}
     }
+    if let Some(past) = &inspection.past {
+        pooling(past, findings);
+    }
     if value("standby") == "true" {
         let advice = ("decisions need the primary", "connect to the primary");
         findings.fail("write", "the server is a standby", advice);
+    }
+}
+
+fn pooling(past: &Past, findings: &mut Findings) {
+    let check = "pooling";
+    match past {
+        Past::Leads => {
+            let found = "transactions through a pooler, and an address past it";
+            findings.ok(check, found, "every use sets itself, and replicas hear one another");
+        }
+        Past::None => {
+            let advice = (
+                "replicas do not hear one another, so that waits see changes of others late, and no start migrates",
+                "set DATABASE_DIRECT_URL to the server's own address",
+            );
+            findings.warn(check, "transactions through a pooler, and no address past it", advice);
+        }
+        Past::Fault(fault) => {
+            findings.fail(check, fault.as_str(), ("the service does not start", "mend DATABASE_DIRECT_URL"));
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{fail, print};
-use crate::app::database_url;
+use crate::app::database_of;
 use crate::config::{self, Config, Environment, Flags, ServeArgs};
 use crate::limits;
 use crate::store::inspect::inspect;
@@ -129,7 +129,7 @@ pub(super) async fn run(args: &DoctorArgs, flags: &Flags) -> ExitCode {
 
 async fn look(config: &Config, findings: &mut Findings) {
     let stage = Duration::from_secs(limits::DOCTOR_STAGE_SECONDS);
-    let url = match database_url(config.database_url.as_ref().map(|url| url.expose().as_str()), &config.data_dir) {
+    let url = match database_of(config) {
         Ok(url) => url,
         Err(error) => {
             return findings.fail("database", error.to_string(), ("the service does not start", "mend DATABASE_URL"));

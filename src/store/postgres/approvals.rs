@@ -42,7 +42,7 @@ fn grant_row(row: &PgRow) -> Result<GrantRow> {
 impl ApprovalStore for PostgresStore {
     async fn retained(&self, key: &EffectKey) -> Result<Option<Vec<u8>>> {
         let query = sqlx::query_scalar(sql::RETAINED).bind(key.tenant.as_str()).bind(key.effect);
-        Ok(query.fetch_optional(&mut *self.scope(One(&key.tenant)).await?).await?)
+        Ok(query.fetch_optional(self.scope(One(&key.tenant)).await?).await?)
     }
 
     async fn add_grant(&self, tenant: &Tenant, grant: &GrantRow, limit: u32) -> Result<GrantWritten> {
@@ -55,29 +55,29 @@ impl ApprovalStore for PostgresStore {
             .bind(grant.created_at.micros())
             .bind(grant.expires_at.micros())
             .bind(i64::from(limit))
-            .execute(&mut *self.scope(One(tenant)).await?)
+            .execute(self.scope(One(tenant)).await?)
             .await?;
         Ok(if added.rows_affected() == 1 { GrantWritten::Applied } else { GrantWritten::Refused })
     }
 
     async fn grant(&self, tenant: &Tenant, id: Uuid) -> Result<Option<GrantRow>> {
         let query = sqlx::query(sql::GRANT).bind(tenant.as_str()).bind(id);
-        query.fetch_optional(&mut *self.scope(One(tenant)).await?).await?.as_ref().map(grant_row).transpose()
+        query.fetch_optional(self.scope(One(tenant)).await?).await?.as_ref().map(grant_row).transpose()
     }
 
     async fn grants(&self, tenant: &Tenant, after: Option<Position>, limit: u32) -> Result<Vec<GrantRow>> {
         let (micros, id) = after.map_or((i64::MIN, Uuid::nil()), |after| (after.created_at.micros(), after.effect));
         let query = sqlx::query(sql::GRANTS).bind(tenant.as_str()).bind(micros).bind(id).bind(i64::from(limit));
-        query.fetch_all(&mut *self.scope(One(tenant)).await?).await?.iter().map(grant_row).collect()
+        query.fetch_all(self.scope(One(tenant)).await?).await?.iter().map(grant_row).collect()
     }
 
     async fn live_grants(&self, tenant: &Tenant, tool: &Name, limit: u32) -> Result<Vec<GrantRow>> {
         let query = sqlx::query(sql::GRANTS_LIVE).bind(tenant.as_str()).bind(tool.as_str()).bind(i64::from(limit));
-        query.fetch_all(&mut *self.scope(One(tenant)).await?).await?.iter().map(grant_row).collect()
+        query.fetch_all(self.scope(One(tenant)).await?).await?.iter().map(grant_row).collect()
     }
 
     async fn revoke_grant(&self, tenant: &Tenant, id: Uuid, by: &Name, at: Timestamp) -> Result<bool> {
         let query = sqlx::query(sql::GRANT_REVOKE).bind(tenant.as_str()).bind(id).bind(at.micros()).bind(by.as_str());
-        Ok(query.execute(&mut *self.scope(One(tenant)).await?).await?.rows_affected() == 1)
+        Ok(query.execute(self.scope(One(tenant)).await?).await?.rows_affected() == 1)
     }
 }

@@ -23,7 +23,7 @@ impl AuditStore for PostgresStore {
             .bind(effect)
             .bind(i32::try_from(revision).unwrap_or(i32::MAX))
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(Tenants::All(Purpose::Verification)).await?)
+            .fetch_all(self.scope(Tenants::All(Purpose::Verification)).await?)
             .await?;
         rows.iter().map(found).collect()
     }

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use sqlx::{PgConnection, Row as _};
+use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::commit::many;
 use super::elapsed;
 use super::sql::{approvals as grants, profiles};
-use super::wall::{Tenants, Wall};
+use super::wall::{Held, Tenants, Wall};
 use crate::store::{Result, RevisionRow};
 
 /// Commits revisions with what is beside them. Locks are taken in one order: sessions, grants, effects.
@@ -49,7 +49,7 @@ pub(super) async fn revise(
 }
 
 /// The rows whose sessions are bound as they expect. They stay bound until the transaction ends.
-async fn hold_sessions<'a>(connection: &mut PgConnection, rows: &[&'a RevisionRow]) -> Result<Vec<&'a RevisionRow>> {
+async fn hold_sessions<'a>(connection: &mut Held, rows: &[&'a RevisionRow]) -> Result<Vec<&'a RevisionRow>> {
     let wanted = |row: &'a RevisionRow| {
         let session = row.beside.as_ref().and_then(|beside| beside.session.as_ref());
         session.map(|(session, profile)| ((row.key.tenant.as_str(), session.as_str()), profile.as_str()))
@@ -76,7 +76,7 @@ type Taken<'a> = Vec<(&'a RevisionRow, Uuid)>;
 
 /// The rows whose grants may still be used, each use counted.
 async fn take_grants<'a>(
-    connection: &mut PgConnection,
+    connection: &mut Held,
     rows: Vec<&'a RevisionRow>,
 ) -> Result<(Vec<&'a RevisionRow>, Taken<'a>)> {
     let use_of = |row: &RevisionRow| row.beside.as_ref().and_then(|beside| beside.grant_use);
@@ -95,7 +95,7 @@ async fn take_grants<'a>(
 }
 
 /// Keeps the arguments of new effects, and lets those of settled ones go.
-async fn arguments<'a>(connection: &mut PgConnection, rows: impl Iterator<Item = &'a RevisionRow>) -> Result<()> {
+async fn arguments<'a>(connection: &mut Held, rows: impl Iterator<Item = &'a RevisionRow>) -> Result<()> {
     let (mut kept, mut gone) = ((Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for row in rows {
         let Some(beside) = &row.beside else { continue };

@@ -19,7 +19,7 @@ impl BypassStore for PostgresStore {
         let rows = sqlx::query(sql::GLANCES)
             .bind(tenants)
             .bind(effects)
-            .fetch_all(&mut *self.scope(Tenants::of(keys)).await?)
+            .fetch_all(self.scope(Tenants::of(keys)).await?)
             .await?;
         rows.iter()
             .map(|row| {
@@ -43,7 +43,7 @@ impl BypassStore for PostgresStore {
             .bind(after.effect)
             .bind(before.micros())
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
+            .fetch_all(self.scope(Tenants::One(tenant)).await?)
             .await?;
         rows.iter()
             .map(|row| {

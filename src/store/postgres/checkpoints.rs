@@ -63,7 +63,7 @@ impl Look<'_> {
         let room = self.limit.saturating_sub(self.rows.len());
         let query = sqlx::query(sql::MOVED).bind(tenant).bind(moved).bind(effect).bind(int(revision));
         let query = query.bind(self.before).bind(i64::try_from(room).unwrap_or(i64::MAX));
-        for row in &query.fetch_all(&mut *self.store.scope(Tenants::All(Purpose::Checkpoints)).await?).await? {
+        for row in &query.fetch_all(self.store.scope(Tenants::All(Purpose::Checkpoints)).await?).await? {
             self.at = row.try_get(0)?;
             self.rows.push(MovedRow {
                 tenant: row.try_get(1)?,
@@ -79,7 +79,7 @@ impl Look<'_> {
 #[async_trait]
 impl CheckpointStore for PostgresStore {
     async fn checkpoint_mark(&self) -> Result<Mark> {
-        let Some(row) = sqlx::query(sql::MARK).fetch_optional(&mut *self.scope(Tenants::Nobody).await?).await? else {
+        let Some(row) = sqlx::query(sql::MARK).fetch_optional(self.scope(Tenants::Nobody).await?).await? else {
             return Err(Corruption { table: "checkpoint_mark", column: "one", key: "1".to_owned() }.into());
         };
         Ok(Mark {
@@ -96,8 +96,7 @@ impl CheckpointStore for PostgresStore {
         let (low, to) = if let (Some(low), Some(to)) = (after.low, after.again_to) {
             (low, to)
         } else {
-            let horizon: i64 =
-                sqlx::query_scalar(sql::HORIZON).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
+            let horizon: i64 = sqlx::query_scalar(sql::HORIZON).fetch_one(self.scope(Tenants::Nobody).await?).await?;
             // A mark that is ahead of the server was made by another one: transactions are counted anew there, and
             // nobody knows what was seen.
             (if after.moved > horizon { EVERYTHING } else { after.moved }, horizon)
@@ -112,7 +111,7 @@ impl CheckpointStore for PostgresStore {
         let tenants: Vec<String> = if look.is_full() {
             Vec::new()
         } else {
-            tenants.fetch_all(&mut *self.scope(Tenants::All(Purpose::Checkpoints)).await?).await?
+            tenants.fetch_all(self.scope(Tenants::All(Purpose::Checkpoints)).await?).await?
         };
         let has_all_tenants = !look.is_full() && tenants.len() < size(limit);
         for tenant in &tenants {
@@ -143,7 +142,7 @@ impl CheckpointStore for PostgresStore {
         for tenant in tenants {
             let row = sqlx::query(sql::CHECKPOINT_NEWEST)
                 .bind(tenant.as_str())
-                .fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?)
+                .fetch_optional(self.scope(Tenants::One(tenant)).await?)
                 .await?;
             newest.push(match row {
                 Some(row) => Some((unsigned(row.try_get::<i64, _>(0)?, "checkpoints", "number")?, row.try_get(1)?)),
@@ -190,12 +189,7 @@ impl CheckpointStore for PostgresStore {
     async fn checkpoints(&self, after: Option<(&str, u64)>, limit: u32) -> Result<Vec<CheckpointRow>> {
         let (tenant, number) = after.unwrap_or(("", 0));
         let query = sqlx::query(sql::CHECKPOINTS).bind(tenant).bind(long(number)).bind(i64::from(limit));
-        query
-            .fetch_all(&mut *self.scope(Tenants::All(Purpose::Verification)).await?)
-            .await?
-            .iter()
-            .map(checkpoint)
-            .collect()
+        query.fetch_all(self.scope(Tenants::All(Purpose::Verification)).await?).await?.iter().map(checkpoint).collect()
     }
 
     async fn checkpoint_of(&self, tenant: &Tenant, from: Timestamp, leaf: &[u8]) -> Result<Option<CheckpointRow>> {
@@ -204,7 +198,7 @@ impl CheckpointStore for PostgresStore {
             .bind(from.micros())
             .bind(leaf)
             .bind(i64::from(limits::CHECKPOINT_SCAN));
-        query.fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?).await?.as_ref().map(checkpoint).transpose()
+        query.fetch_optional(self.scope(Tenants::One(tenant)).await?).await?.as_ref().map(checkpoint).transpose()
     }
 
     async fn entry_hashes(&self, wanted: &[(EffectKey, u32)]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -213,6 +207,6 @@ impl CheckpointStore for PostgresStore {
         let revisions: Vec<i32> = wanted.iter().map(|(_, revision)| int(*revision)).collect();
         let query = sqlx::query_scalar(sql::ENTRY_HASHES).bind(tenants).bind(effects).bind(revisions);
         let whose = Tenants::of(wanted.iter().map(|(key, _)| key));
-        Ok(query.fetch_all(&mut *self.scope(whose).await?).await?)
+        Ok(query.fetch_all(self.scope(whose).await?).await?)
     }
 }

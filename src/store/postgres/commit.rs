@@ -68,13 +68,12 @@ pub(super) async fn commit(wall: &Wall, batch: &[ChangeSet]) -> Result<Vec<Commi
 }
 
 async fn revise(wall: &Wall, whose: Tenants<'_>, rows: &[&RevisionRow], applied: &mut HashSet<Uuid>) -> Result<()> {
-    let mut writer = wall.scope_writer(whose).await?;
+    let writer = wall.scope_writer(whose).await?;
     let done = match rows {
-        [row] if !row.was_open => single::fresh(&mut writer, row).await?,
-        [row] if row.open.is_none() && row.tool_stamp.is_none() => single::closed(&mut writer, row).await?,
-        rows => many(&mut *writer, rows).await?,
+        [row] if !row.was_open => single::fresh(writer, row).await?,
+        [row] if row.open.is_none() && row.tool_stamp.is_none() => single::closed(writer, row).await?,
+        rows => many(writer, rows).await?,
     };
-    writer.done();
     for row in done {
         applied.insert(row.try_get(0)?);
     }
@@ -155,7 +154,6 @@ fn opened_by(row: &RevisionRow) -> Option<&str> {
 }
 
 async fn renew(wall: &Wall, whose: Tenants<'_>, rows: &[&Renewal], renewed: &mut HashSet<Uuid>) -> Result<()> {
-    let mut writer = wall.scope_writer(whose).await?;
     let done = sqlx::query(sql::RENEW)
         .bind(rows.iter().map(|r| r.key.tenant.as_str()).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.key.effect).collect::<Vec<_>>())
@@ -163,9 +161,8 @@ async fn renew(wall: &Wall, whose: Tenants<'_>, rows: &[&Renewal], renewed: &mut
         .bind(rows.iter().map(|r| i32::try_from(r.fence).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
         .bind(i64::try_from(rows.len()).unwrap_or(i64::MAX))
-        .fetch_all(&mut *writer)
+        .fetch_all(wall.scope_writer(whose).await?)
         .await?;
-    writer.done();
     for row in done {
         renewed.insert(row.try_get(0)?);
     }
@@ -180,7 +177,7 @@ pub(super) async fn postpone(wall: &Wall, rows: &[Postponed]) -> Result<Vec<Uuid
         .bind(rows.iter().map(|r| i32::try_from(r.revision).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(rows.iter().map(|r| r.until.micros()).collect::<Vec<_>>())
         .bind(i64::try_from(rows.len()).unwrap_or(i64::MAX))
-        .fetch_all(&mut *wall.scope(Tenants::of(rows.iter().map(|row| &row.key))).await?)
+        .fetch_all(wall.scope(Tenants::of(rows.iter().map(|row| &row.key))).await?)
         .await?;
     done.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }

@@ -17,7 +17,7 @@ impl DoubtStore for PostgresStore {
     async fn doubt_wakes(&self, limit: u32) -> Result<Vec<DoubtWake>> {
         let rows = sqlx::query(sql::DOUBT_WAKES)
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(Tenants::All(Purpose::Doubts)).await?)
+            .fetch_all(self.scope(Tenants::All(Purpose::Doubts)).await?)
             .await?;
         rows.iter().map(wake_of).collect()
     }

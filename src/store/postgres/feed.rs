@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgExecutor, Row as _};
 use uuid::Uuid;
 
 use super::PostgresStore;
@@ -36,7 +36,7 @@ impl FeedStore for PostgresStore {
             .bind(from.effect)
             .bind(i32::try_from(from.revision).unwrap_or(i32::MAX))
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
+            .fetch_all(self.scope(Tenants::One(tenant)).await?)
             .await?;
         let more = found.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
         Ok(FeedPage { rows: found.iter().map(feed_row).collect::<Result<_>>()?, more })
@@ -44,12 +44,12 @@ impl FeedStore for PostgresStore {
 
     async fn feed_end(&self, tenant: &Tenant) -> Result<Option<FeedRow>> {
         let query = sqlx::query(sql::FEED_END).bind(tenant.as_str());
-        query.fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?).await?.as_ref().map(feed_row).transpose()
+        query.fetch_optional(self.scope(Tenants::One(tenant)).await?).await?.as_ref().map(feed_row).transpose()
     }
 
     async fn feed_place_is_pruned(&self, tenant: &Tenant, place: &FeedMark) -> Result<bool> {
         let query = sqlx::query_scalar(sql::FEED_PRUNED).bind(tenant.as_str()).bind(place.effect);
-        Ok(query.fetch_one(&mut *self.scope(Tenants::One(tenant)).await?).await?)
+        Ok(query.fetch_one(self.scope(Tenants::One(tenant)).await?).await?)
     }
 
     async fn feed_moved(&self, seen: &[(Tenant, i64)]) -> Result<Vec<bool>> {
@@ -57,11 +57,11 @@ impl FeedStore for PostgresStore {
             seen.iter().map(|(tenant, number)| (tenant.as_str(), *number)).unzip();
         let whose = Tenants::These(tenants.iter().copied().collect());
         let query = sqlx::query_scalar(sql::FEED_MOVED).bind(tenants).bind(numbers);
-        Ok(query.fetch_all(&mut *self.scope(whose).await?).await?)
+        Ok(query.fetch_all(self.scope(whose).await?).await?)
     }
 }
 
-async fn highest(connection: &mut PgConnection) -> Result<(i64, bool)> {
+async fn highest(connection: impl PgExecutor<'_>) -> Result<(i64, bool)> {
     let row = sqlx::query(sql::FEED_HIGHEST).fetch_one(connection).await?;
     Ok((row.try_get(0)?, row.try_get(1)?))
 }
@@ -69,13 +69,13 @@ async fn highest(connection: &mut PgConnection) -> Result<(i64, bool)> {
 /// After a restore into a cluster that counts lower, what is written next would stand before what is
 /// there, and readers would miss it without a sign. Then all further numbers get a base above them.
 pub(super) async fn continue_numbers(wall: &Wall) -> Result<()> {
-    if !highest(&mut *wall.scope(Tenants::All(Purpose::FeedOrigin)).await?).await?.1 {
+    if !highest(wall.scope(Tenants::All(Purpose::FeedOrigin)).await?).await?.1 {
         return Ok(());
     }
     let mut transaction = wall.begin(Tenants::All(Purpose::FeedOrigin)).await?;
     sqlx::query(sql::FEED_LOCK).execute(&mut *transaction).await?;
     // Again under the lock: another replica may have been first.
-    let (highest, is_behind) = highest(&mut transaction).await?;
+    let (highest, is_behind) = highest(&mut *transaction).await?;
     if is_behind {
         let base = highest.saturating_add(1);
         sqlx::query(sql::FEED_REBASE).bind(base).execute(&mut *transaction).await?;

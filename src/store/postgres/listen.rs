@@ -10,12 +10,13 @@ use crate::store::Result;
 const CHANNEL: &str = "actonce";
 
 pub(super) async fn announce(wall: &Wall, message: &str) -> Result<()> {
-    sqlx::query(sql::NOTIFY).bind(message).execute(&mut *wall.scope(Tenants::Nobody).await?).await?;
+    sqlx::query(sql::NOTIFY).bind(message).execute(wall.scope(Tenants::Nobody).await?).await?;
     Ok(())
 }
 
 pub(super) async fn listen(wall: &Wall, sink: mpsc::Sender<String>) -> Result<()> {
-    let mut listener = wall.listener().await?;
+    // Without a session of its own nobody listens; the waiters' slow poll finds what changed.
+    let Some(mut listener) = wall.listener().await? else { return Ok(()) };
     listener.listen(CHANNEL).await?;
     loop {
         // `None`: the connection broke and was made again; whatever was announced meanwhile is

@@ -7,6 +7,7 @@ mod beside;
 mod bypass;
 mod checkpoints;
 mod commit;
+mod connect;
 mod doubts;
 mod elapsed;
 mod feed;
@@ -34,16 +35,14 @@ pub mod wall;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Connection as _, PgPool, Row as _};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use self::wall::{Purpose, Scoped, ScopedTransaction, Tenants, Wall};
+use self::wall::{Scoped, ScopedTransaction, Tenants, Wall};
 use super::health::Writes;
 use super::{
     Backend, ChangeSet, Committed, JournalRow, OpenMark, Position, Postponed, Result, Store, StoreError, ToolRow,
-    ToolWrite, ToolWritten, Unloadable, Walk, migrate,
+    ToolWrite, ToolWritten, Unloadable, Walk,
 };
 use crate::domain::ids::{EffectKey, Name, Tenant};
 use crate::domain::record::Record;
@@ -54,8 +53,6 @@ use crate::telemetry::probe;
 /// Connections that commit. With two, the database works on one batch while another one is flushed; more would
 /// only split the batches.
 const COMMITS_AT_ONCE: u8 = 2;
-/// How often it is looked whether sessions are shared; others may use the pooler meanwhile.
-const SESSION_TRIES: u32 = 4;
 
 /// A Postgres database.
 #[derive(Debug)]
@@ -66,68 +63,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, checks the server, and migrates or checks the schema.
-    ///
-    /// # Errors
-    /// The server can't be reached, is older than 14, or has a schema that this program does not
-    /// accept.
-    pub async fn connect(url: &str, migrate: bool, connections: u32) -> Result<Self> {
-        let options: PgConnectOptions =
-            url.parse().map_err(|_| StoreError::Open("DATABASE_URL is not a valid Postgres URL".to_owned()))?;
-        let options = options.application_name("actonce").disable_statement_logging().options([
-            // See `sql`: plans that can't turn with the size of a table.
-            ("enable_hashjoin", "off"),
-            ("enable_mergejoin", "off"),
-            ("enable_seqscan", "off"),
-            ("plan_cache_mode", "force_generic_plan"),
-            ("jit", "off"),
-            // A statement that hangs is a failure, not an eternal job.
-            ("statement_timeout", "15s"),
-            ("idle_in_transaction_session_timeout", "15s"),
-        ]);
-        let probe = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
-        if shares_sessions(&probe).await? {
-            return Err(StoreError::Open(
-                "the database is reached through a pooler that gives every transaction another session (transaction \
-                 mode): what is prepared, locked and listened for would go astray; see docs/scaling.md"
-                    .to_owned(),
-            ));
-        }
-        let version: i32 =
-            sqlx::query_scalar("SELECT current_setting('server_version_num')::int4").fetch_one(&probe).await?;
-        if version < 140_000 {
-            return Err(StoreError::Open("Postgres 14 or newer is needed".to_owned()));
-        }
-        let commits: String = sqlx::query_scalar("SHOW synchronous_commit").fetch_one(&probe).await?;
-        let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&probe).await?;
-        probe.close().await;
-        // Laws 2 and 14: what is acknowledged is durable, grants and changes of tools alike. A server default
-        // that gives this up is overruled; the stricter `remote_…` settings are kept.
-        let options = if commits == "off" { options.options([("synchronous_commit", "on")]) } else { options };
-        if fsync != "on" {
-            tracing::warn!("the database server runs with fsync off: acknowledged effects can be lost");
-        }
-        // A pooler in between may drop what a connection asks for at its start.
-        let mut connection = wall::connect(options.clone(), Purpose::Migration).await?;
-        if !sqlx::query_scalar::<_, bool>(sql::HAS_SETTINGS).fetch_one(&mut connection).await? {
-            return Err(StoreError::Open(
-                "the settings of a connection did not arrive at the database, or were changed on the way \
-                 (a connection pooler?): see docs/scaling.md"
-                    .to_owned(),
-            ));
-        }
-        let prepared = prepare(&mut connection, migrate).await;
-        // Whichever way it went: the advisory lock of a migration goes with the session.
-        connection.close().await?;
-        prepared?;
-        let wall = Wall::new(&wall::declared(options), connections.max(2), u32::from(COMMITS_AT_ONCE));
-        if migrate {
-            feed::continue_numbers(&wall).await?;
-        }
-        Ok(Self { wall, writes: Writes::default() })
-    }
-
-    /// A connection that sees these tenants' rows.
+    /// A connection for one statement, which sees these tenants' rows.
     ///
     /// # Errors
     /// There is none in time.
@@ -145,48 +81,12 @@ impl PostgresStore {
     }
 
     /// A transaction that sees these tenants' rows.
-    async fn begin(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
+    ///
+    /// # Errors
+    /// There is no connection in time, or it broke.
+    pub async fn begin(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
         self.wall.begin(whose).await
     }
-}
-
-/// Migrates or checks the schema, and looks whether the policies hold this role.
-async fn prepare(connection: &mut PgConnection, migrate: bool) -> Result<()> {
-    if migrate {
-        migrate::postgres(connection).await?;
-    } else {
-        migrate::check_postgres(connection).await?;
-    }
-    if !sqlx::query_scalar::<_, bool>(sql::WALL_HOLDS).fetch_one(connection).await? {
-        tracing::warn!(
-            "the database's role is a superuser or has BYPASSRLS: row-level security, the second wall between tenants, \
-             does not hold it; see docs/security.md"
-        );
-    }
-    Ok(())
-}
-
-/// Whether a pooler hands one session of the database to several connections. Two connections of a database
-/// never have the same session, and neither gets another one; a pooler gives the one that was free last.
-async fn shares_sessions(pool: &PgPool) -> Result<bool> {
-    let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
-    for _ in 0..SESSION_TRIES {
-        let before = session(&mut one).await?;
-        let mut transaction = two.begin().await?;
-        let other = session(&mut transaction).await?;
-        let after = session(&mut one).await?;
-        transaction.rollback().await?;
-        if before != after || other == before || other == after {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Which session a connection has. Nothing is prepared for it.
-async fn session(connection: &mut PgConnection) -> Result<i32> {
-    let row = sqlx::raw_sql(sql::BACKEND).fetch_one(connection).await?;
-    Ok(row.try_get(0)?)
 }
 
 #[async_trait]
@@ -196,13 +96,13 @@ impl Store for PostgresStore {
     }
 
     async fn now(&self) -> Result<Timestamp> {
-        let micros: i64 = sqlx::query_scalar(sql::NOW).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
+        let micros: i64 = sqlx::query_scalar(sql::NOW).fetch_one(self.scope(Tenants::Nobody).await?).await?;
         Ok(Timestamp::from_micros(micros))
     }
 
     async fn takes_writes(&self) -> Result<bool> {
         let takes_writes: bool =
-            sqlx::query_scalar(sql::TAKES_WRITES).fetch_one(&mut *self.scope(Tenants::Nobody).await?).await?;
+            sqlx::query_scalar(sql::TAKES_WRITES).fetch_one(self.scope(Tenants::Nobody).await?).await?;
         if !takes_writes {
             self.wall.forget(false);
         } else if self.writes.have_failed() {

@@ -49,14 +49,14 @@ impl OperatorStore for PostgresStore {
             QueueWalk::Overdue { .. } => Tenants::All(Purpose::Overdue),
             _ => Tenants::One(tenant),
         };
-        query.fetch_all(&mut *self.scope(whose).await?).await?.iter().map(queue_row).collect()
+        query.fetch_all(self.scope(whose).await?).await?.iter().map(queue_row).collect()
     }
 
     async fn doubtful_tools(&self, tenant: &Tenant, limit: u32) -> Result<Vec<Name>> {
         let names: Vec<String> = sqlx::query_scalar(sql::DOUBTFUL_TOOLS)
             .bind(tenant.as_str())
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
+            .fetch_all(self.scope(Tenants::One(tenant)).await?)
             .await?;
         Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
     }
@@ -67,7 +67,7 @@ impl OperatorStore for PostgresStore {
             .bind(key.tenant.as_str())
             .bind(key.effect)
             .bind(wanted)
-            .fetch_all(&mut *self.scope(Tenants::One(&key.tenant)).await?)
+            .fetch_all(self.scope(Tenants::One(&key.tenant)).await?)
             .await?;
         rows.iter()
             .map(|row| {

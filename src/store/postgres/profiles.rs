@@ -1,12 +1,13 @@
 //! Profiles and bound sessions on Postgres.
 
 use async_trait::async_trait;
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Row as _};
 
 use super::PostgresStore;
 use super::sql::profiles as sql;
 use super::wall::Tenants::One;
+use super::wall::{Held, Scoped};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::store::profiles::{Adopted, Adoption, ProfileRow, ProfileStore, SessionRow};
@@ -18,7 +19,7 @@ fn name(row: &PgRow, index: usize, table: &'static str, column: &'static str, ke
     Ok(Name::new(&text).map_err(|_| Corruption { table, column, key: key.to_string() })?)
 }
 
-async fn session(connection: &mut PgConnection, tenant: &Tenant, id: &Name) -> Result<Option<SessionRow>> {
+async fn session(connection: Scoped, tenant: &Tenant, id: &Name) -> Result<Option<SessionRow>> {
     let query = sqlx::query(sql::SESSION).bind(tenant.as_str()).bind(id.as_str());
     let Some(row) = query.fetch_optional(connection).await? else { return Ok(None) };
     Ok(Some(SessionRow {
@@ -29,7 +30,7 @@ async fn session(connection: &mut PgConnection, tenant: &Tenant, id: &Name) -> R
     }))
 }
 
-async fn adoption(connection: &mut PgConnection, tenant: &Tenant, wish: &Adoption) -> Result<Option<Adoption>> {
+async fn adoption(connection: &mut Held, tenant: &Tenant, wish: &Adoption) -> Result<Option<Adoption>> {
     let query = sqlx::query(sql::ADOPTION).bind(tenant.as_str()).bind(wish.session.as_str()).bind(wish.key.as_str());
     let Some(row) = query.fetch_optional(connection).await? else { return Ok(None) };
     Ok(Some(Adoption {
@@ -52,14 +53,14 @@ impl ProfileStore for PostgresStore {
             .bind(&profile.components)
             .bind(profile.declared_at.micros())
             .bind(profile.declared_by.as_str())
-            .execute(&mut *self.scope(One(tenant)).await?)
+            .execute(self.scope(One(tenant)).await?)
             .await?;
         Ok(())
     }
 
     async fn profile(&self, tenant: &Tenant, id: &Name) -> Result<Option<ProfileRow>> {
         let query = sqlx::query(sql::PROFILE).bind(tenant.as_str()).bind(id.as_str());
-        let Some(row) = query.fetch_optional(&mut *self.scope(One(tenant)).await?).await? else { return Ok(None) };
+        let Some(row) = query.fetch_optional(self.scope(One(tenant)).await?).await? else { return Ok(None) };
         Ok(Some(ProfileRow {
             id: id.clone(),
             components: row.try_get(0)?,
@@ -69,21 +70,20 @@ impl ProfileStore for PostgresStore {
     }
 
     async fn session(&self, tenant: &Tenant, id: &Name) -> Result<Option<SessionRow>> {
-        let mut connection = self.scope(One(tenant)).await?;
-        session(&mut connection, tenant, id).await
+        session(self.scope(One(tenant)).await?, tenant, id).await
     }
 
     async fn bind_session(&self, tenant: &Tenant, row: &SessionRow) -> Result<SessionRow> {
-        let mut connection = self.scope(One(tenant)).await?;
         sqlx::query(sql::SESSION_BIND)
             .bind(tenant.as_str())
             .bind(row.id.as_str())
             .bind(row.profile.as_str())
             .bind(row.bound_at.micros())
             .bind(row.bound_by.as_str())
-            .execute(&mut *connection)
+            .execute(self.scope(One(tenant)).await?)
             .await?;
-        let found = session(&mut connection, tenant, &row.id).await?;
+        // Whoever was first.
+        let found = session(self.scope(One(tenant)).await?, tenant, &row.id).await?;
         let gone = || Corruption { table: "sessions", column: "session_id", key: row.id.to_string() };
         Ok(found.ok_or_else(gone)?)
     }
@@ -118,7 +118,7 @@ impl ProfileStore for PostgresStore {
     }
 }
 
-async fn write(connection: &mut PgConnection, tenant: &Tenant, made: &Adoption) -> Result<()> {
+async fn write(connection: &mut Held, tenant: &Tenant, made: &Adoption) -> Result<()> {
     sqlx::query(sql::SESSION_MOVE)
         .bind(tenant.as_str())
         .bind(made.session.as_str())

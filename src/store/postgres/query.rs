@@ -22,9 +22,8 @@ pub(super) fn columns(keys: &[EffectKey]) -> (Vec<&str>, Vec<Uuid>) {
 
 pub(super) async fn load(wall: &Wall, wanted: &[EffectKey]) -> Result<Vec<StdResult<Option<Record>, Unloadable>>> {
     let (tenants, effects) = columns(wanted);
-    let mut reader = wall.scope(Tenants::of(wanted)).await?;
-    let rows = sqlx::query(sql::LOAD).bind(tenants).bind(effects).fetch_all(&mut *reader).await?;
-    reader.done();
+    let reader = wall.scope(Tenants::of(wanted)).await?;
+    let rows = sqlx::query(sql::LOAD).bind(tenants).bind(effects).fetch_all(reader).await?;
     let mut grouped: Vec<(Vec<EntryColumns>, Option<Timestamp>)> = Vec::new();
     grouped.resize_with(wanted.len(), || (Vec::new(), None));
     for row in &rows {
@@ -46,10 +45,8 @@ pub(super) async fn load(wall: &Wall, wanted: &[EffectKey]) -> Result<Vec<StdRes
 
 pub(super) async fn revisions(wall: &Wall, wanted: &[EffectKey]) -> Result<Vec<u32>> {
     let (tenants, effects) = columns(wanted);
-    let mut reader = wall.scope(Tenants::of(wanted)).await?;
-    let found: Vec<i32> =
-        sqlx::query_scalar(sql::REVISIONS).bind(tenants).bind(effects).fetch_all(&mut *reader).await?;
-    reader.done();
+    let reader = wall.scope(Tenants::of(wanted)).await?;
+    let found: Vec<i32> = sqlx::query_scalar(sql::REVISIONS).bind(tenants).bind(effects).fetch_all(reader).await?;
     Ok(found.into_iter().map(|revision| u32::try_from(revision).unwrap_or(0)).collect())
 }
 
@@ -57,16 +54,14 @@ pub(super) async fn twin(wall: &Wall, tenant: &Tenant, duplicate: Uuid) -> Resul
     let found: Option<Uuid> = sqlx::query_scalar(sql::TWIN)
         .bind(tenant.as_str())
         .bind(duplicate)
-        .fetch_optional(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .fetch_optional(wall.scope(Tenants::One(tenant)).await?)
         .await?;
     Ok(found.map(|effect| EffectKey { tenant: tenant.clone(), effect }))
 }
 
 pub(super) async fn due(wall: &Wall, limit: u32) -> Result<Vec<EffectKey>> {
-    let rows = sqlx::query(sql::DUE)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *wall.scope(Tenants::All(Purpose::Sweep)).await?)
-        .await?;
+    let rows =
+        sqlx::query(sql::DUE).bind(i64::from(limit)).fetch_all(wall.scope(Tenants::All(Purpose::Sweep)).await?).await?;
     let mut keys = Vec::with_capacity(rows.len());
     for row in &rows {
         match key_of(row, "open_effects") {
@@ -79,7 +74,7 @@ pub(super) async fn due(wall: &Wall, limit: u32) -> Result<Vec<EffectKey>> {
 }
 
 pub(super) async fn next_due(wall: &Wall) -> Result<(Option<Timestamp>, Timestamp)> {
-    let row = sqlx::query(sql::NEXT_DUE).fetch_one(&mut *wall.scope(Tenants::All(Purpose::Sweep)).await?).await?;
+    let row = sqlx::query(sql::NEXT_DUE).fetch_one(wall.scope(Tenants::All(Purpose::Sweep)).await?).await?;
     let due: Option<i64> = row.try_get(0)?;
     Ok((due.map(Timestamp::from_micros), Timestamp::from_micros(row.try_get(1)?)))
 }
@@ -117,7 +112,7 @@ pub(super) async fn walk(
         Walk::Open(state) => query.bind(state_code(*state)),
         Walk::All | Walk::Contradicted => query,
     };
-    let rows = query.fetch_all(&mut *wall.scope(Tenants::One(tenant)).await?).await?;
+    let rows = query.fetch_all(wall.scope(Tenants::One(tenant)).await?).await?;
     rows.iter()
         .map(|row| Ok(Position { created_at: Timestamp::from_micros(row.try_get(0)?), effect: row.try_get(1)? }))
         .collect()
@@ -135,13 +130,13 @@ pub(super) async fn run_states(wall: &Wall, tenant: &Tenant, run: &Name) -> Resu
     let rows = sqlx::query(sql::RUN_STATES)
         .bind(tenant.as_str())
         .bind(run.as_str())
-        .fetch_all(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .fetch_all(wall.scope(Tenants::One(tenant)).await?)
         .await?;
     rows.iter().map(|row| Ok((state(row.try_get(0)?, "state")?, count(row.try_get(1)?)))).collect()
 }
 
 pub(super) async fn open_states(wall: &Wall) -> Result<Vec<(State, u64, Timestamp)>> {
-    let rows = sqlx::query(sql::OPEN_STATES).fetch_all(&mut *wall.scope(Tenants::All(Purpose::Sweep)).await?).await?;
+    let rows = sqlx::query(sql::OPEN_STATES).fetch_all(wall.scope(Tenants::All(Purpose::Sweep)).await?).await?;
     rows.iter()
         .map(|row| {
             let oldest = Timestamp::from_micros(row.try_get(2)?);
@@ -166,7 +161,7 @@ pub(super) async fn journal(wall: &Wall, key: &EffectKey, after: u32, limit: u32
         .bind(key.effect)
         .bind(i32::try_from(after).unwrap_or(i32::MAX))
         .bind(i64::from(limit))
-        .fetch_all(&mut *wall.scope(Tenants::One(&key.tenant)).await?)
+        .fetch_all(wall.scope(Tenants::One(&key.tenant)).await?)
         .await?;
     rows.iter().map(|row| journal_row(row, 0, key.effect)).collect()
 }
@@ -177,7 +172,7 @@ pub(super) async fn open_marks(wall: &Wall, after: Option<EffectKey>, limit: u32
         .bind(tenant)
         .bind(effect)
         .bind(i64::from(limit))
-        .fetch_all(&mut *wall.scope(Tenants::All(Purpose::Verification)).await?)
+        .fetch_all(wall.scope(Tenants::All(Purpose::Verification)).await?)
         .await?;
     rows.iter()
         .map(|row| {

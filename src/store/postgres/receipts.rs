@@ -59,14 +59,12 @@ fn quarantine_row(row: &PgRow) -> Result<QuarantineRow> {
 impl ReceiptStore for PostgresStore {
     async fn receipt_source(&self, tenant: &Tenant, name: &Name) -> Result<Option<SourceRow>> {
         let query = sqlx::query(sql::SOURCE).bind(tenant.as_str()).bind(name.as_str());
-        query.fetch_optional(&mut *self.scope(One(tenant)).await?).await?.as_ref().map(source_row).transpose()
+        query.fetch_optional(self.scope(One(tenant)).await?).await?.as_ref().map(source_row).transpose()
     }
 
     async fn receipt_source_at(&self, source_id: Uuid) -> Result<Option<SourceRow>> {
-        let rows = sqlx::query(sql::SOURCE_AT)
-            .bind(source_id)
-            .fetch_all(&mut *self.scope(All(Purpose::Address)).await?)
-            .await?;
+        let rows =
+            sqlx::query(sql::SOURCE_AT).bind(source_id).fetch_all(self.scope(All(Purpose::Address)).await?).await?;
         match rows.as_slice() {
             [row] => Ok(Some(source_row(row)?)),
             _ => Ok(None),
@@ -76,7 +74,7 @@ impl ReceiptStore for PostgresStore {
     async fn receipt_sources(&self, tenant: &Tenant, after: Option<&Name>, limit: u32) -> Result<Vec<SourceRow>> {
         let query =
             sqlx::query(sql::SOURCES).bind(tenant.as_str()).bind(after.map_or("", Name::as_str)).bind(i64::from(limit));
-        query.fetch_all(&mut *self.scope(One(tenant)).await?).await?.iter().map(source_row).collect()
+        query.fetch_all(self.scope(One(tenant)).await?).await?.iter().map(source_row).collect()
     }
 
     async fn write_receipt_source(&self, write: &SourceWrite) -> Result<bool> {
@@ -162,7 +160,7 @@ impl ReceiptStore for PostgresStore {
         let row = sqlx::query(sql::QUARANTINED)
             .bind(tenant.as_str())
             .bind(id)
-            .fetch_optional(&mut *self.scope(One(tenant)).await?)
+            .fetch_optional(self.scope(One(tenant)).await?)
             .await?;
         row.as_ref().map(quarantine_row).transpose()
     }
@@ -180,7 +178,7 @@ impl ReceiptStore for PostgresStore {
             .bind(after.map_or(i64::MIN, |(at, _)| at.micros()))
             .bind(after.map_or(Uuid::nil(), |(_, id)| id))
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(One(tenant)).await?)
+            .fetch_all(self.scope(One(tenant)).await?)
             .await?;
         rows.iter().map(quarantine_row).collect()
     }
@@ -188,13 +186,13 @@ impl ReceiptStore for PostgresStore {
     async fn quarantine_due(&self, limit: u32) -> Result<Vec<QuarantineRow>> {
         let rows = sqlx::query(sql::QUARANTINE_DUE)
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(All(Purpose::Sweep)).await?)
+            .fetch_all(self.scope(All(Purpose::Sweep)).await?)
             .await?;
         Ok(readable(rows.iter().map(quarantine_row)))
     }
 
     async fn quarantine_next(&self) -> Result<(Option<Timestamp>, Timestamp)> {
-        let row = sqlx::query(sql::QUARANTINE_NEXT).fetch_one(&mut *self.scope(All(Purpose::Sweep)).await?).await?;
+        let row = sqlx::query(sql::QUARANTINE_NEXT).fetch_one(self.scope(All(Purpose::Sweep)).await?).await?;
         let next: Option<i64> = row.try_get(0)?;
         Ok((next.map(Timestamp::from_micros), Timestamp::from_micros(row.try_get(1)?)))
     }
@@ -207,7 +205,7 @@ impl ReceiptStore for PostgresStore {
             .bind(look.reason)
             .bind(look.operation_id.as_ref().map(Name::as_str))
             .bind(look.next_try_at.map(Timestamp::micros))
-            .execute(&mut *self.scope(One(&look.tenant)).await?)
+            .execute(self.scope(One(&look.tenant)).await?)
             .await?;
         Ok(done.rows_affected() == 1)
     }
@@ -242,7 +240,7 @@ impl ReceiptStore for PostgresStore {
         let done = sqlx::query(sql::QUARANTINE_APPLIED)
             .bind(tenant.as_str())
             .bind(id)
-            .execute(&mut *self.scope(One(tenant)).await?)
+            .execute(self.scope(One(tenant)).await?)
             .await?;
         Ok(done.rows_affected() == 1)
     }
@@ -250,7 +248,7 @@ impl ReceiptStore for PostgresStore {
     async fn quarantine_expire(&self, limit: u32) -> Result<u64> {
         let gone: Vec<i16> = sqlx::query_scalar(sql::QUARANTINE_EXPIRE)
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(All(Purpose::Sweep)).await?)
+            .fetch_all(self.scope(All(Purpose::Sweep)).await?)
             .await?;
         let waited = gone.into_iter().filter(|status| *status == QuarantineStatus::Waiting.code()).count();
         Ok(u64::try_from(waited).unwrap_or(u64::MAX))

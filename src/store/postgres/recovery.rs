@@ -41,7 +41,7 @@ impl RecoveryStore for PostgresStore {
     ) -> Result<Vec<std::result::Result<OpenWork, Corruption>>> {
         let (tenant, effect) = after.map_or(("", Uuid::nil()), |key| (key.tenant.as_str(), key.effect));
         let query = sqlx::query(sql::OPEN_WORK).bind(tenant).bind(effect).bind(until.micros()).bind(i64::from(limit));
-        query.fetch_all(&mut *self.scope(Tenants::All(Purpose::Recovery)).await?).await?.iter().map(work).collect()
+        query.fetch_all(self.scope(Tenants::All(Purpose::Recovery)).await?).await?.iter().map(work).collect()
     }
 
     async fn recovery_claimed(&self, keys: &[EffectKey]) -> Result<Vec<bool>> {
@@ -49,7 +49,7 @@ impl RecoveryStore for PostgresStore {
         Ok(sqlx::query_scalar(sql::CLAIMED)
             .bind(tenants)
             .bind(effects)
-            .fetch_all(&mut *self.scope(Tenants::of(keys)).await?)
+            .fetch_all(self.scope(Tenants::of(keys)).await?)
             .await?)
     }
 
@@ -63,7 +63,7 @@ impl RecoveryStore for PostgresStore {
             .bind(number(row.items))
             .bind(&row.begun_by)
             .bind(row.begun_at.micros())
-            .execute(&mut *self.wall.scope_writer(Tenants::One(tenant)).await?)
+            .execute(self.wall.scope_writer(Tenants::One(tenant)).await?)
             .await?;
         let found = self.execution(tenant, &row.execution_id).await?;
         found.ok_or_else(|| StoreError::from(bad("execution_id", &row.execution_id)))
@@ -71,7 +71,7 @@ impl RecoveryStore for PostgresStore {
 
     async fn execution(&self, tenant: &Tenant, execution_id: &Name) -> Result<Option<ExecutionRow>> {
         let query = sqlx::query(sql::EXECUTION).bind(tenant.as_str()).bind(execution_id.as_str());
-        let Some(row) = query.fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?).await? else {
+        let Some(row) = query.fetch_optional(self.scope(Tenants::One(tenant)).await?).await? else {
             return Ok(None);
         };
         let items: i32 = row.try_get(4)?;
@@ -88,7 +88,7 @@ impl RecoveryStore for PostgresStore {
 
     async fn execution_receipts(&self, tenant: &Tenant, execution_id: &Name) -> Result<Vec<(u32, String)>> {
         let query = sqlx::query(sql::RECEIPTS).bind(tenant.as_str()).bind(execution_id.as_str());
-        let rows = query.fetch_all(&mut *self.scope(Tenants::One(tenant)).await?).await?;
+        let rows = query.fetch_all(self.scope(Tenants::One(tenant)).await?).await?;
         rows.iter()
             .map(|row| {
                 let item: i32 = row.try_get(0)?;
@@ -103,7 +103,7 @@ impl RecoveryStore for PostgresStore {
             .bind(claim.key.effect)
             .bind(claim.executor)
             .bind(i64::from(claim.lease_seconds))
-            .execute(&mut *self.scope(Tenants::One(&claim.key.tenant)).await?)
+            .execute(self.scope(Tenants::One(&claim.key.tenant)).await?)
             .await?;
         Ok(done.rows_affected() == 1)
     }
@@ -111,13 +111,13 @@ impl RecoveryStore for PostgresStore {
     async fn release_item(&self, claim: &ItemClaim) -> Result<()> {
         let (tenant, effect) = (claim.key.tenant.as_str(), claim.key.effect);
         let query = sqlx::query(sql::RELEASE).bind(tenant).bind(effect).bind(claim.executor);
-        query.execute(&mut *self.scope(Tenants::One(&claim.key.tenant)).await?).await?;
+        query.execute(self.scope(Tenants::One(&claim.key.tenant)).await?).await?;
         Ok(())
     }
 
     async fn item_receipt(&self, tenant: &Tenant, execution_id: &Name, item: u32) -> Result<Option<String>> {
         let query = sqlx::query_scalar(sql::RECEIPT).bind(tenant.as_str()).bind(execution_id.as_str());
-        Ok(query.bind(number(item)).fetch_optional(&mut *self.scope(Tenants::One(tenant)).await?).await?)
+        Ok(query.bind(number(item)).fetch_optional(self.scope(Tenants::One(tenant)).await?).await?)
     }
 
     async fn close_item(&self, claim: &ItemClaim, execution_id: &Name, item: u32, receipt: &str) -> Result<()> {
@@ -128,7 +128,7 @@ impl RecoveryStore for PostgresStore {
             .bind(receipt)
             .bind(claim.key.effect)
             .bind(claim.executor)
-            .execute(&mut *self.wall.scope_writer(Tenants::One(&claim.key.tenant)).await?)
+            .execute(self.wall.scope_writer(Tenants::One(&claim.key.tenant)).await?)
             .await?;
         Ok(())
     }

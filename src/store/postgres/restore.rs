@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{ConnectOptions as _, Connection as _, Row as _};
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Connection as _, Row as _};
 
 use super::PostgresStore;
+use super::connect::parsed;
 use super::sql::restore as sql;
 use super::wall::{self, Purpose, Tenants};
 use crate::domain::ids::Name;
 use crate::domain::time::Timestamp;
+use crate::store::open::{Pooling, PostgresAddress};
 use crate::store::restore::{Begun, EpochRow, NewEpoch, RestoreStore, known};
 use crate::store::{Corruption, Result, StoreError};
 
@@ -18,12 +20,24 @@ use crate::store::{Corruption, Result, StoreError};
 /// connection was closed.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
+/// The same where services come through a pooler: between two uses one has no session there that could be seen. It is
+/// longer than any service is silent: its sweep looks every five seconds at least.
+const LOOKS_AT_A_POOLER: u32 = 60;
+
+/// How it is found out that nobody else works on a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Whoever has gone leaves a connection for a moment.
+    UntilAlone,
+    /// Whoever works is not seen at every moment.
+    AloneThroughout,
+}
 
 #[async_trait]
 impl RestoreStore for PostgresStore {
     async fn restore_epochs(&self) -> Result<Vec<EpochRow>> {
         sqlx::query(sql::RESTORE_EPOCHS)
-            .fetch_all(&mut *self.scope(Tenants::Nobody).await?)
+            .fetch_all(self.scope(Tenants::Nobody).await?)
             .await?
             .iter()
             .map(epoch)
@@ -34,27 +48,33 @@ impl RestoreStore for PostgresStore {
         let query = sqlx::query(sql::RESTORE_END)
             .bind(i32::try_from(number).unwrap_or(i32::MAX))
             .bind(i64::try_from(effects).unwrap_or(i64::MAX));
-        query.execute(&mut *self.scope(Tenants::Nobody).await?).await?;
+        query.execute(self.scope(Tenants::Nobody).await?).await?;
         Ok(())
     }
 }
 
 impl PostgresStore {
     /// See [`crate::store::restore::begin`].
-    pub(in crate::store) async fn begin_restore(url: &str, epoch: &NewEpoch) -> Result<Begun> {
-        let options: PgConnectOptions =
-            url.parse().map_err(|_| StoreError::Open("DATABASE_URL is not a valid Postgres URL".to_owned()))?;
+    pub(in crate::store) async fn begin_restore(address: &PostgresAddress, epoch: &NewEpoch) -> Result<Begun> {
+        let (url, patience) = match &address.pooling {
+            Pooling::Session => (&address.url, Patience::UntilAlone),
+            Pooling::Transaction { direct: Some(direct) } => (direct, Patience::AloneThroughout),
+            Pooling::Transaction { direct: None } => {
+                return Err(StoreError::Open("who works on the database is seen past the pooler alone".to_owned()));
+            }
+        };
+        let options = parsed(url, "DATABASE_URL")?;
         // Not the services' own name, by which they are counted; and flushed, whatever the server does by default.
         let options = options.application_name("actonce restore").options([("synchronous_commit", "on")]);
-        let mut connection = wall::connect(options.disable_statement_logging(), Purpose::Restore).await?;
-        let begun = begin(&mut connection, epoch).await;
+        let mut connection = wall::connect(options, Purpose::Restore).await?;
+        let begun = begin(&mut connection, epoch, patience).await;
         drop(connection.close().await);
         begun
     }
 }
 
-async fn begin(connection: &mut PgConnection, epoch: &NewEpoch) -> Result<Begun> {
-    if !is_alone(connection).await? {
+async fn begin(connection: &mut PgConnection, epoch: &NewEpoch, patience: Patience) -> Result<Begun> {
+    if !is_alone(connection, patience).await? {
         return Ok(Begun::NotAlone);
     }
     let mut tx = connection.begin().await?;
@@ -82,20 +102,26 @@ async fn begin(connection: &mut PgConnection, epoch: &NewEpoch) -> Result<Begun>
     };
     tx.commit().await?;
     // A service that came in between has not seen the epoch; one that comes from now on does not start.
-    Ok(if is_alone(connection).await? { begun } else { Begun::NotAlone })
+    Ok(if is_alone(connection, patience).await? { begun } else { Begun::NotAlone })
 }
 
-async fn is_alone(connection: &mut PgConnection) -> Result<bool> {
-    for look in 0..LOOKS {
+async fn is_alone(connection: &mut PgConnection, patience: Patience) -> Result<bool> {
+    let looks = match patience {
+        Patience::UntilAlone => LOOKS,
+        Patience::AloneThroughout => LOOKS_AT_A_POOLER,
+    };
+    for look in 0..looks {
         if look > 0 {
             tokio::time::sleep(PAUSE).await;
         }
         let others: i64 = sqlx::query_scalar(sql::RESTORE_OTHERS).fetch_one(&mut *connection).await?;
-        if others == 0 {
-            return Ok(true);
+        match (others, patience) {
+            (0, Patience::UntilAlone) => return Ok(true),
+            (1.., Patience::AloneThroughout) => return Ok(false),
+            _ => {}
         }
     }
-    Ok(false)
+    Ok(patience == Patience::AloneThroughout)
 }
 
 fn epoch(row: &PgRow) -> Result<EpochRow> {

@@ -19,7 +19,7 @@ impl RetentionStore for PostgresStore {
     async fn next_tenant(&self, after: &str) -> Result<Option<String>> {
         Ok(sqlx::query_scalar(sql::NEXT_TENANT)
             .bind(after)
-            .fetch_optional(&mut *self.scope(Tenants::All(Purpose::Retention)).await?)
+            .fetch_optional(self.scope(Tenants::All(Purpose::Retention)).await?)
             .await?)
     }
 
@@ -30,7 +30,7 @@ impl RetentionStore for PostgresStore {
             .bind(after.effect)
             .bind(before.micros())
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(Tenants::One(tenant)).await?)
+            .fetch_all(self.scope(Tenants::One(tenant)).await?)
             .await?;
         rows.iter()
             .map(|row| {
@@ -63,7 +63,7 @@ impl RetentionStore for PostgresStore {
         let rows = sqlx::query(sql::BURIED)
             .bind(tenants)
             .bind(effects)
-            .fetch_all(&mut *self.scope(Tenants::of(keys)).await?)
+            .fetch_all(self.scope(Tenants::of(keys)).await?)
             .await?;
         rows.iter()
             .map(|row| {

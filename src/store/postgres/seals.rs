@@ -36,7 +36,7 @@ impl SealStore for PostgresStore {
         };
         let query = query.bind(i64::from(limit)).bind(but.map(|head| head.to_vec()));
         let query = if table == SealedTable::ToolSecrets { query.bind(after.number) } else { query };
-        let rows = query.fetch_all(&mut *self.scope(Tenants::All(Purpose::Rotation)).await?).await?;
+        let rows = query.fetch_all(self.scope(Tenants::All(Purpose::Rotation)).await?).await?;
         rows.iter()
             .map(|row| {
                 let owner =
@@ -67,6 +67,6 @@ impl SealStore for PostgresStore {
         let numbers = || rows.iter().map(|row| row.key.number).collect::<Vec<_>>();
         let query = if table == SealedTable::ToolSecrets { query.bind(numbers()) } else { query };
         let whose = Tenants::These(rows.iter().map(|row| row.key.tenant.as_str()).collect());
-        Ok(query.execute(&mut *self.scope(whose).await?).await?.rows_affected())
+        Ok(query.execute(self.scope(whose).await?).await?.rows_affected())
     }
 }

@@ -1,8 +1,9 @@
 //! Sealed secrets of tools on Postgres.
 
 use async_trait::async_trait;
-use sqlx::{PgConnection, Row as _};
+use sqlx::Row as _;
 
+use super::wall::Held;
 use super::wall::Tenants::One;
 use super::{PostgresStore, sql};
 use crate::domain::ids::{Name, Tenant};
@@ -16,7 +17,7 @@ impl SecretStore for PostgresStore {
         let rows = sqlx::query(sql::TOOL_SECRETS)
             .bind(tenant.as_str())
             .bind(tool.as_str())
-            .fetch_all(&mut *self.scope(One(tenant)).await?)
+            .fetch_all(self.scope(One(tenant)).await?)
             .await?;
         let mut secrets = Vec::with_capacity(rows.len());
         for row in rows {
@@ -38,7 +39,7 @@ impl SecretStore for PostgresStore {
 }
 
 /// What a change of a tool does to its secrets. Inside its transaction, after its compare-and-set.
-pub(super) async fn write(connection: &mut PgConnection, write: &ToolWrite) -> Result<()> {
+pub(super) async fn write(connection: &mut Held, write: &ToolWrite) -> Result<()> {
     let (tenant, tool) = (write.tenant.as_str(), write.name.as_str());
     if write.deleted {
         sqlx::query(sql::TOOL_SECRETS_DELETE).bind(tenant).bind(tool).execute(&mut *connection).await?;

@@ -1,9 +1,10 @@
 //! A change that is alone in its batch: the same conditions without the arrays.
 
-use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::postgres::PgRow;
 
 use super::commit::tool_of;
 use super::sql;
+use super::wall::Scoped;
 use crate::domain::ids::Name;
 use crate::store::rows::state_code;
 use crate::store::{Result, RevisionRow};
@@ -13,7 +14,7 @@ fn number(number: u32) -> i32 {
 }
 
 /// A new effect, or evidence on a settled one.
-pub(super) async fn fresh(writer: &mut PgConnection, row: &RevisionRow) -> Result<Vec<PgRow>> {
+pub(super) async fn fresh(writer: Scoped, row: &RevisionRow) -> Result<Vec<PgRow>> {
     let open = row.open.as_ref();
     Ok(sqlx::query(sql::COMMIT_FRESH)
         .bind(row.key.tenant.as_str())
@@ -44,7 +45,7 @@ pub(super) async fn fresh(writer: &mut PgConnection, row: &RevisionRow) -> Resul
 }
 
 /// An open effect that settles.
-pub(super) async fn closed(writer: &mut PgConnection, row: &RevisionRow) -> Result<Vec<PgRow>> {
+pub(super) async fn closed(writer: Scoped, row: &RevisionRow) -> Result<Vec<PgRow>> {
     Ok(sqlx::query(sql::COMMIT_CLOSED)
         .bind(row.key.tenant.as_str())
         .bind(row.key.effect)

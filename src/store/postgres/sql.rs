@@ -32,6 +32,13 @@ pub(super) const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_
 /// Which session of the database a connection has.
 pub(super) const BACKEND: &str = "SELECT pg_backend_pid()";
 
+/// Version, what a session is given for commits, whether it flushes, and which database of which server it is.
+pub(super) const SERVER: &str = "\
+SELECT current_setting('server_version_num')::int4,
+  (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('fsync'),
+  (SELECT oid::text FROM pg_database WHERE datname = current_database()) || ' ' ||
+    extract(epoch FROM pg_postmaster_start_time())::text";
+
 /// Whether a connection has the settings that plans and durability rest on.
 pub(super) const HAS_SETTINGS: &str = "\
 SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('plan_cache_mode') = 'force_generic_plan'
@@ -224,10 +231,10 @@ pub(super) const WALK_SESSION: &str = "\
 SELECT created_us, effect FROM entries
 WHERE tenant = $1 AND session_id = $5 AND (created_us, effect) > ($2, $3)
 ORDER BY created_us, effect LIMIT $4";
-/// Lists.
+/// Lists. What is open in a state is found by the index of those alone that say `state >= 0`: see migration 17.
 pub(super) const WALK_OPEN: &str = "\
 SELECT created_us, effect FROM open_effects
-WHERE tenant = $1 AND state = $5 AND (created_us, effect) > ($2, $3)
+WHERE tenant = $1 AND state = $5 AND state >= 0 AND (created_us, effect) > ($2, $3)
 ORDER BY created_us, effect LIMIT $4";
 /// Lists.
 pub(super) const WALK_CONTRADICTED: &str = "\
@@ -330,6 +337,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("NOW", NOW),
     ("TAKES_WRITES", TAKES_WRITES),
     ("BACKEND", BACKEND),
+    ("SERVER", SERVER),
     ("HAS_SETTINGS", HAS_SETTINGS),
     ("SAY_TENANTS", SAY_TENANTS),
     ("WALL_HOLDS", WALL_HOLDS),

@@ -1,14 +1,14 @@
 //! Subscriptions on Postgres.
 
 use async_trait::async_trait;
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
 use super::PostgresStore;
 use super::sql::{NOW, subscriptions as sql};
-use super::wall::Purpose;
 use super::wall::Tenants::{All, Nobody, One};
+use super::wall::{Held, Purpose};
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::limits;
@@ -64,7 +64,7 @@ fn message_row(row: &PgRow) -> Result<MessageRow> {
     })
 }
 
-async fn note(connection: &mut PgConnection, key: &SubscriptionKey, attempt: &Attempted) -> Result<()> {
+async fn note(connection: &mut Held, key: &SubscriptionKey, attempt: &Attempted) -> Result<()> {
     let statement = match attempt.next {
         Next::Delivered => sql::MESSAGE_DONE,
         Next::Again(_) => sql::MESSAGE_AGAIN,
@@ -85,19 +85,14 @@ async fn note(connection: &mut PgConnection, key: &SubscriptionKey, attempt: &At
 impl SubscriptionStore for PostgresStore {
     async fn subscription(&self, key: &SubscriptionKey) -> Result<Option<SubscriptionRow>> {
         let query = sqlx::query(sql::SUBSCRIPTION).bind(key.tenant.as_str()).bind(key.id);
-        query
-            .fetch_optional(&mut *self.scope(One(&key.tenant)).await?)
-            .await?
-            .as_ref()
-            .map(subscription_row)
-            .transpose()
+        query.fetch_optional(self.scope(One(&key.tenant)).await?).await?.as_ref().map(subscription_row).transpose()
     }
 
     async fn subscriptions(&self, tenant: &Tenant, after: Option<Uuid>, limit: u32) -> Result<Vec<SubscriptionRow>> {
         let query = sqlx::query(sql::SUBSCRIPTIONS).bind(tenant.as_str()).bind(after.unwrap_or(Uuid::nil()));
         query
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(One(tenant)).await?)
+            .fetch_all(self.scope(One(tenant)).await?)
             .await?
             .iter()
             .map(subscription_row)
@@ -149,7 +144,7 @@ impl SubscriptionStore for PostgresStore {
     async fn subscribed(&self, limit: u32) -> Result<Vec<Subscribed>> {
         let found = sqlx::query(sql::SUBSCRIBED)
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.scope(All(Purpose::Deliveries)).await?)
+            .fetch_all(self.scope(All(Purpose::Deliveries)).await?)
             .await?;
         let subscribed =
             |row: &PgRow| Ok(Tenant::new(row.try_get(0)?).ok().zip(Some((row.try_get(1)?, row.try_get(2)?))));
@@ -171,7 +166,7 @@ impl SubscriptionStore for PostgresStore {
         query
             .bind(i64::from(limit))
             .bind(failing)
-            .fetch_all(&mut *self.scope(All(Purpose::Deliveries)).await?)
+            .fetch_all(self.scope(All(Purpose::Deliveries)).await?)
             .await?
             .iter()
             .map(subscription_row)
@@ -186,24 +181,19 @@ impl SubscriptionStore for PostgresStore {
     ) -> Result<Option<SubscriptionRow>> {
         let query = sqlx::query(sql::SUBSCRIPTION_HOLD).bind(key.tenant.as_str()).bind(key.id).bind(holder);
         let query = query.bind(i64::from(lease_seconds));
-        query
-            .fetch_optional(&mut *self.scope(One(&key.tenant)).await?)
-            .await?
-            .as_ref()
-            .map(subscription_row)
-            .transpose()
+        query.fetch_optional(self.scope(One(&key.tenant)).await?).await?.as_ref().map(subscription_row).transpose()
     }
 
     async fn release_subscription(&self, key: &SubscriptionKey, holder: Uuid, most: u32) -> Result<()> {
         let query = sqlx::query(sql::SUBSCRIPTION_RELEASE).bind(key.tenant.as_str()).bind(key.id).bind(holder);
-        query.bind(i64::from(most)).execute(&mut *self.scope(One(&key.tenant)).await?).await?;
+        query.bind(i64::from(most)).execute(self.scope(One(&key.tenant)).await?).await?;
         Ok(())
     }
 
     async fn release_holder(&self, holder: Uuid) -> Result<()> {
         sqlx::query(sql::SUBSCRIPTIONS_RELEASE)
             .bind(holder)
-            .execute(&mut *self.scope(All(Purpose::Deliveries)).await?)
+            .execute(self.scope(All(Purpose::Deliveries)).await?)
             .await?;
         Ok(())
     }
@@ -248,7 +238,7 @@ impl SubscriptionStore for PostgresStore {
 
     async fn due_messages(&self, key: &SubscriptionKey, limit: u32) -> Result<Vec<MessageRow>> {
         let query = sqlx::query(sql::MESSAGES_DUE).bind(key.tenant.as_str()).bind(key.id).bind(i64::from(limit));
-        query.fetch_all(&mut *self.scope(One(&key.tenant)).await?).await?.iter().map(message_row).collect()
+        query.fetch_all(self.scope(One(&key.tenant)).await?).await?.iter().map(message_row).collect()
     }
 
     async fn note_attempts(&self, key: &SubscriptionKey, attempts: &[Attempted], pause: Option<i64>) -> Result<()> {
@@ -264,13 +254,13 @@ impl SubscriptionStore for PostgresStore {
 
     async fn disable_subscription(&self, key: &SubscriptionKey, reason: &str) -> Result<()> {
         let query = sqlx::query(sql::SUBSCRIPTION_DISABLE).bind(key.tenant.as_str()).bind(key.id).bind(reason);
-        query.execute(&mut *self.scope(One(&key.tenant)).await?).await?;
+        query.execute(self.scope(One(&key.tenant)).await?).await?;
         Ok(())
     }
 
     async fn message_counts(&self, key: &SubscriptionKey) -> Result<(u64, u64)> {
         let query = sqlx::query(sql::MESSAGES_COUNT).bind(key.tenant.as_str()).bind(key.id);
-        let row = query.fetch_one(&mut *self.scope(One(&key.tenant)).await?).await?;
+        let row = query.fetch_one(self.scope(One(&key.tenant)).await?).await?;
         let count = |at| row.try_get::<i64, _>(at).map(|count| u64::try_from(count).unwrap_or(0));
         Ok((count(0)?, count(1)?))
     }
@@ -284,7 +274,7 @@ impl SubscriptionStore for PostgresStore {
         let (dead_us, message_id) = after.map_or((i64::MIN, ""), |(at, id)| (at.micros(), id));
         let query = sqlx::query(sql::MESSAGES_DEAD).bind(key.tenant.as_str()).bind(key.id).bind(dead_us);
         let query = query.bind(message_id).bind(i64::from(limit));
-        query.fetch_all(&mut *self.scope(One(&key.tenant)).await?).await?.iter().map(message_row).collect()
+        query.fetch_all(self.scope(One(&key.tenant)).await?).await?.iter().map(message_row).collect()
     }
 
     async fn resend_messages(&self, key: &SubscriptionKey, ids: Option<&[String]>, limit: u32) -> Result<u64> {
@@ -300,9 +290,9 @@ impl SubscriptionStore for PostgresStore {
     async fn outstanding(&self) -> Result<Outstanding> {
         let rows = sqlx::query(sql::OUTSTANDING)
             .bind(i64::from(limits::OUTSTANDING_SUBSCRIPTIONS))
-            .fetch_all(&mut *self.scope(All(Purpose::Deliveries)).await?)
+            .fetch_all(self.scope(All(Purpose::Deliveries)).await?)
             .await?;
-        let now: i64 = sqlx::query_scalar(NOW).fetch_one(&mut *self.scope(Nobody).await?).await?;
+        let now: i64 = sqlx::query_scalar(NOW).fetch_one(self.scope(Nobody).await?).await?;
         let mut found = Outstanding::none(Timestamp::from_micros(now));
         for row in &rows {
             found.add(row.try_get::<Option<i64>, _>(0)?.map(Timestamp::from_micros), row.try_get(1)?);

@@ -32,7 +32,7 @@ pub(super) async fn tool(wall: &Wall, tenant: &Tenant, name: &Name) -> Result<Op
     let row = sqlx::query(sql::TOOL)
         .bind(tenant.as_str())
         .bind(name.as_str())
-        .fetch_optional(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .fetch_optional(wall.scope(Tenants::One(tenant)).await?)
         .await?;
     row.as_ref().map(tool_row).transpose()
 }
@@ -42,7 +42,7 @@ pub(super) async fn tool_revision(wall: &Wall, tenant: &Tenant, name: &Name, rev
         .bind(tenant.as_str())
         .bind(name.as_str())
         .bind(number(revision))
-        .fetch_optional(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .fetch_optional(wall.scope(Tenants::One(tenant)).await?)
         .await?;
     row.as_ref().map(tool_row).transpose()
 }
@@ -52,7 +52,7 @@ pub(super) async fn tools(wall: &Wall, tenant: &Tenant, after: Option<&Name>, li
         .bind(tenant.as_str())
         .bind(after.map_or("", Name::as_str))
         .bind(i64::from(limit))
-        .fetch_all(&mut *wall.scope(Tenants::One(tenant)).await?)
+        .fetch_all(wall.scope(Tenants::One(tenant)).await?)
         .await?;
     rows.iter().map(tool_row).collect()
 }

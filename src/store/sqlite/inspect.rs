@@ -33,6 +33,7 @@ pub(in crate::store) async fn inspect(path: &Path) -> Result<Inspection> {
         alias_keys: Vec::new(),
         adapters: Vec::new(),
         sealed: Vec::new(),
+        past: None,
     };
     if found.schema == Level::Current {
         found.now_us = Some(sqlx::query_scalar(sql::CLOCK).fetch_one(&mut connection).await?);

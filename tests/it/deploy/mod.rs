@@ -4,6 +4,7 @@
 mod compose;
 mod database_tls;
 mod kubernetes;
+mod pooler;
 mod readonly;
 mod upgrade;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use actonce::domain::ids::{EffectKey, Tenant};
 use actonce::domain::record::Record;
 use actonce::domain::time::Timestamp;
-use actonce::store::open::{DatabaseUrl, OpenOptions, open};
+use actonce::store::open::{DatabaseUrl, OpenOptions, Pooling, PostgresAddress, open};
 use actonce::store::{ChangeSet, Committed, Renewal, RevisionRow, Store, StoreError};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 use tempfile::TempDir;
@@ -17,15 +17,38 @@ use crate::support::{StoreUnderTest, postgres};
 tokio::task_local! {
     /// Set where no change of a [`Bed`] is to be alone in its batch.
     pub(crate) static IN_COMPANY: ();
+    /// Set where a [`Bed`] on Postgres is reached as through a pooler that gives every transaction another session.
+    pub(crate) static POOLED: ();
     /// Set where a [`Bed`] on Postgres has a role that row-level security does not hold.
     pub(crate) static PAST_THE_WALL: ();
 }
 
-/// Makes of `async fn name(store: StoreUnderTest)` three tests: on each store, and on Postgres once
+/// Makes of `async fn name(store: StoreUnderTest)` another test, on Postgres as through a pooler that gives every
+/// transaction another session: every use of a connection is a transaction there.
+macro_rules! in_transactions {
+    ($($name:ident),+ $(,)?) => {
+        mod in_transactions {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    use $crate::support::StoreUnderTest;
+                    if StoreUnderTest::has_postgres() {
+                        let test = Box::pin(super::$name(StoreUnderTest::Postgres));
+                        $crate::store::bed::POOLED.scope((), test).await;
+                    }
+                }
+            )+
+        }
+    };
+}
+pub(crate) use in_transactions;
+
+/// Makes of `async fn name(store: StoreUnderTest)` four tests: on each store, on Postgres in transactions, and there once
 /// more with every change in a batch, because a lone change goes another way there.
 macro_rules! both_ways {
     ($($name:ident),+ $(,)?) => {
         $crate::support::both_stores!($($name),+);
+        $crate::store::bed::in_transactions!($($name),+);
         mod in_a_batch {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +74,18 @@ pub(crate) struct Bed {
 
 enum Place {
     Sqlite { path: PathBuf, _folder: TempDir },
-    Postgres(String),
+    Postgres(String, Pooling),
+}
+
+/// How a test reaches a database of Postgres.
+pub(crate) fn pooling(url: &str) -> Pooling {
+    let is_pooled = POOLED.try_with(|()| ()).is_ok();
+    if is_pooled { Pooling::Transaction { direct: Some(url.into()) } } else { Pooling::Session }
+}
+
+/// A database of Postgres, as a test reaches it.
+pub(crate) fn address(url: &str) -> PostgresAddress {
+    PostgresAddress::new(url).pooled(pooling(url))
 }
 
 impl Bed {
@@ -64,7 +98,9 @@ impl Bed {
             StoreUnderTest::Postgres => {
                 let url = postgres::fresh_database().expect("there is a Postgres");
                 let is_past = PAST_THE_WALL.try_with(|()| ()).is_ok();
-                Place::Postgres(if is_past { postgres::as_admin(&url).expect("there is a superuser") } else { url })
+                let url = if is_past { postgres::as_admin(&url).expect("there is a superuser") } else { url };
+                let pooling = pooling(&url);
+                Place::Postgres(url, pooling)
             }
         };
         let store = place.open(true).await.unwrap();
@@ -87,7 +123,7 @@ impl Bed {
     pub(crate) fn url(&self) -> String {
         match &self.place {
             Place::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
-            Place::Postgres(url) => url.clone(),
+            Place::Postgres(url, _) => url.clone(),
         }
     }
 
@@ -105,7 +141,7 @@ impl Bed {
                 sqlx::raw_sql(sql).execute(&mut connection).await.expect("the statement runs");
                 connection.close().await.unwrap();
             }
-            Place::Postgres(url) => {
+            Place::Postgres(url, _) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
                 sqlx::raw_sql(sql).execute(&mut connection).await.expect("the statement runs");
                 connection.close().await.unwrap();
@@ -115,7 +151,7 @@ impl Bed {
 
     /// Changes what Postgres gives to whoever connects from now on.
     pub(crate) async fn alter_database(&self, change: &str) {
-        let Place::Postgres(url) = &self.place else { panic!("SQLite has no such settings") };
+        let Place::Postgres(url, _) = &self.place else { panic!("SQLite has no such settings") };
         let name = url.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap();
         self.execute(&format!("ALTER DATABASE {name} {change}")).await;
     }
@@ -139,7 +175,7 @@ impl Bed {
                 connection.close().await.unwrap();
                 found
             }
-            Place::Postgres(url) => {
+            Place::Postgres(url, _) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
                 let found = sqlx::query_scalar(sql).fetch_one(&mut connection).await.expect("a number");
                 connection.close().await.unwrap();
@@ -213,7 +249,7 @@ impl Place {
     async fn open(&self, migrate: bool) -> Result<Arc<dyn Store>, StoreError> {
         let url = match self {
             Self::Sqlite { path, .. } => DatabaseUrl::Sqlite(path.clone()),
-            Self::Postgres(url) => DatabaseUrl::parse(url).unwrap(),
+            Self::Postgres(url, pooling) => DatabaseUrl::parse(url).unwrap().pooled(pooling.clone()).unwrap(),
         };
         open(&url, OpenOptions { migrate, connections: 4 }).await
     }

@@ -44,6 +44,18 @@ both_stores!(
     a_report_in_flight_beats_a_sweep_or_is_kept,
     a_lost_answer_is_given_again_by_another_process,
 );
+super::bed::in_transactions!(
+    of_many_claims_through_two_processes_one_is_granted,
+    of_many_creators_with_other_content_one_is_recorded,
+    the_same_act_under_many_ids_is_recorded_once,
+    each_of_several_held_effects_gets_its_turn,
+    one_poisoned_change_fails_alone,
+    a_stale_cache_decides_nothing,
+    a_read_finds_what_another_process_has_written,
+    a_pause_elsewhere_counts_at_the_next_grant,
+    a_report_in_flight_beats_a_sweep_or_is_kept,
+    a_lost_answer_is_given_again_by_another_process,
+);
 
 /// The use cases on an engine, without adapters that could be reached.
 pub(crate) fn service_on(store: &Arc<dyn Store>, engine: &Arc<Engine>) -> Service {

@@ -26,6 +26,17 @@ both_stores!(
     all_journals_and_marks_are_read_in_key_order,
     states_are_counted_as_they_are_now,
 );
+super::bed::in_transactions!(
+    pages_are_in_order_of_creation_and_complete,
+    paging_is_not_disturbed_by_new_effects,
+    each_list_walks_what_it_names,
+    nothing_of_another_tenant_is_listed_or_counted,
+    what_is_due_comes_oldest_first,
+    the_next_due_time_is_known,
+    journals_are_read_in_pages,
+    all_journals_and_marks_are_read_in_key_order,
+    states_are_counted_as_they_are_now,
+);
 
 const PAGE: u32 = 7;
 

@@ -15,6 +15,7 @@ mod lists;
 mod migrations;
 mod past_the_wall;
 mod plans;
+mod pooled;
 mod quotas;
 mod races;
 mod receipts;

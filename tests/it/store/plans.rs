@@ -5,22 +5,23 @@ use std::time::Duration;
 
 use actonce::domain::command::Command;
 use actonce::domain::record::Record;
-use actonce::store::postgres::wall::{Purpose, Scoped, Tenants};
+use actonce::store::postgres::wall::{Held, Purpose, Scoped, Tenants};
 use actonce::store::postgres::{PostgresStore, receipts_sql, sql};
 use actonce::store::{ChangeSet, Committed, Store as _};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
-use super::bed::revise;
+use super::bed::{address, revise};
 use super::effects::Maker;
 use crate::support::{StoreUnderTest, postgres};
 
 /// The statement that counts everything there is, and those that read no table.
-const NO_INDEX: [&str; 28] = [
+const NO_INDEX: [&str; 29] = [
     "SAY_TENANTS",
     "WALL_HOLDS",
     "INSPECT_SEALED",
     "TAKES_WRITES",
     "BACKEND",
+    "SERVER",
     "HAS_SETTINGS",
     "SUBSCRIPTIONS_LOCK",
     "MESSAGES_ADD",
@@ -50,13 +51,13 @@ const ALL_SUBSCRIPTIONS: [&str; 4] = ["SUBSCRIBED", "SUBSCRIPTIONS_CLAIM", "SUBS
 /// For operators, now and then: any index of the tenant's will do.
 const RARE: [&str; 2] = ["TOOLS", "TOOL_IN_USE"];
 
-/// A connection that sees the rows of all tenants.
+/// A connection for one statement, which sees the rows of all tenants.
 async fn everybody(store: &PostgresStore) -> Scoped {
     store.scope(Tenants::All(Purpose::Inspection)).await.unwrap()
 }
 
 /// The generic plan of a statement, in a session like the store's.
-async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> Vec<String> {
+async fn plan(connection: &mut Held, name: &str, statement: &str) -> Vec<String> {
     let parameters = (1..=30).rev().find(|number| statement.contains(&format!("${number}"))).unwrap_or(0);
     let arguments = vec!["NULL"; parameters].join(", ");
     let arguments = if parameters == 0 { String::new() } else { format!("({arguments})") };
@@ -111,6 +112,10 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
         let is_bounded = condition.starts_with("Index Cond:") && condition.contains(first_column)
             || step.contains("feed_origin")
             || (ALL_SUBSCRIPTIONS.contains(&name) && step.contains(" subscriptions"));
+        // One effect is looked for by its key or its twin's, or all that its tenant has open is read.
+        let is_one_of = ["COMMIT", "COMMIT_FRESH", "COMMIT_CLOSED", "RENEW", "POSTPONE", "TWIN"].contains(&name);
+        let by_key = ["open_effects_pkey on", "open_effects_duplicate on"].iter().any(|by| step.contains(by));
+        let is_bounded = is_bounded && !(is_one_of && step.contains(" on open_effects") && !by_key);
         // One row, from the end that is wanted.
         if is_bad || (is_index && !is_bounded && name != "NEXT_DUE" && name != "QUARANTINE_NEXT") {
             found.push(format!("{name}: {step}\n{}", plan.join("\n")));
@@ -123,7 +128,7 @@ fn faults(name: &str, plan: &[String]) -> Vec<String> {
 }
 
 async fn all_faults(store: &PostgresStore) -> Vec<String> {
-    let mut connection = everybody(store).await;
+    let mut connection = store.begin(Tenants::All(Purpose::Inspection)).await.unwrap();
     let mut found = Vec::new();
     let all = [
         sql::ALL,
@@ -181,15 +186,15 @@ async fn hot_statements_go_by_index_whatever_the_tables_look_like() {
         return;
     }
     let url = postgres::fresh_database().unwrap();
-    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
     let empty = all_faults(&store).await;
-    sqlx::raw_sql(FILL).execute(&mut *everybody(&store).await).await.unwrap();
+    sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
     let full = all_faults(&store).await;
     assert!(empty.is_empty(), "on empty tables:\n{}", empty.join("\n\n"));
     assert!(full.is_empty(), "on full tables:\n{}", full.join("\n\n"));
     // All is settled, the pages are still there, and the planner believes that no row ever will be.
     for statement in ["DELETE FROM open_effects", "ANALYZE open_effects"] {
-        sqlx::raw_sql(statement).execute(&mut *everybody(&store).await).await.unwrap();
+        sqlx::raw_sql(statement).execute(everybody(&store).await).await.unwrap();
     }
     let mut emptied = all_faults(&store).await;
     // A page of a list then reads and sorts what is open of one tenant.
@@ -215,7 +220,7 @@ async fn a_plan_that_was_made_on_an_emptied_table_does_not_stay() {
     const MORNING: usize = 4000;
     let url = postgres::fresh_database().unwrap();
     let mut admin = PgConnection::connect(&postgres::as_admin(&url).unwrap()).await.unwrap();
-    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
     for statement in [FILL, "DELETE FROM open_effects", "VACUUM open_effects"] {
         sqlx::raw_sql(statement).execute(&mut admin).await.unwrap();
     }
@@ -257,8 +262,7 @@ async fn analyzed(store: &PostgresStore, name: &str, values: &[&str]) -> String 
         text = text.replace(&format!("${}", number + 1), value);
     }
     let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {text}"));
-    let mut connection = everybody(store).await;
-    let plan = sqlx::raw_sql(explain).fetch_all(&mut *connection).await.unwrap();
+    let plan = sqlx::raw_sql(explain).fetch_all(everybody(store).await).await.unwrap();
     plan.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
 }
 
@@ -273,7 +277,7 @@ async fn recovery_touches_the_rows_that_it_answers() {
         return;
     }
     let url = postgres::fresh_database().unwrap();
-    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+    let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
     let questions: [(&str, Vec<&str>, &str, u32); 5] = [
         ("OPEN_WORK", vec!["''", NIL, "9000000000000000", "256"], "open_effects_pkey", 256),
         ("WALK_OPEN", vec!["'tenant 1'", "0", NIL, "200", "3"], "open_effects_state", 200),
@@ -283,7 +287,7 @@ async fn recovery_touches_the_rows_that_it_answers() {
     ];
     for full in [false, true] {
         if full {
-            sqlx::raw_sql(FILL).execute(&mut *everybody(&store).await).await.unwrap();
+            sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
         }
         for (name, values, index, rows) in &questions {
             let plan = analyzed(&store, name, values).await;
@@ -313,17 +317,12 @@ async fn a_sweep_with_nothing_due_touches_few_rows() {
         return;
     }
     let url = postgres::fresh_database().unwrap();
-    let store = PostgresStore::connect(&url, true, 2).await.unwrap();
-    sqlx::raw_sql(FILL).execute(&mut *everybody(&store).await).await.unwrap();
+    let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
+    sqlx::raw_sql(FILL).execute(everybody(&store).await).await.unwrap();
     let statement = sql::ALL.iter().find(|(name, _)| *name == "DUE").unwrap().1.replace("$1", "256");
     let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {statement}"));
-    let plan: Vec<String> = sqlx::raw_sql(explain)
-        .fetch_all(&mut *everybody(&store).await)
-        .await
-        .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
+    let plan: Vec<String> =
+        sqlx::raw_sql(explain).fetch_all(everybody(&store).await).await.unwrap().iter().map(|row| row.get(0)).collect();
     let removed = plan.iter().find(|line| line.contains("Rows Removed by Filter"));
     assert!(removed.is_none(), "{}", plan.join("\n"));
     store.close().await;

@@ -19,6 +19,13 @@ both_stores!(
     decided_deliveries_are_remembered_and_bounded,
     old_deliveries_go,
 );
+super::bed::in_transactions!(
+    a_source_is_compared_and_set,
+    a_quarantine_holds_its_bound_whoever_comes_at_once,
+    a_try_is_taken_once,
+    decided_deliveries_are_remembered_and_bounded,
+    old_deliveries_go,
+);
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()

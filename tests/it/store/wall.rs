@@ -10,12 +10,42 @@ use actonce::domain::ids::{EffectKey, Tenant};
 use actonce::store::postgres::sql;
 use actonce::store::postgres::wall::{Purpose, Tenants};
 use actonce::store::{Committed, Store as _, postgres::PostgresStore};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Row as _};
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, POOLED, address, revise};
 use super::effects::{Maker, TOOL, registration, spec, tenant};
 use crate::http::external;
 use crate::support::{Api, Options, Server, StoreUnderTest, blocking, bodies, postgres};
+
+/// Makes of `async fn name()` two tests: by sessions, and as through a pooler that gives them away.
+macro_rules! both_manners {
+    ($($name:ident),+ $(,)?) => {
+        mod by_sessions {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    Box::pin(super::$name()).await;
+                }
+            )+
+        }
+        mod by_transactions {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::POOLED.scope((), Box::pin(super::$name())).await;
+                }
+            )+
+        }
+    };
+}
+
+both_manners!(
+    a_statement_without_its_where_sees_and_touches_its_own_tenant_alone,
+    statements_of_the_service_that_forget_the_tenant_find_nothing_of_another,
+    no_name_of_a_tenant_opens_the_wall,
+    a_cancelled_request_leaves_no_connection_that_is_wrongly_set,
+    a_connection_that_was_replaced_is_set_again,
+);
 
 /// Has a column `tenant` and is no tenant's: one row, how far this database's checkpoints have come.
 const OF_THE_DATABASE: &str = "checkpoint_mark";
@@ -38,7 +68,7 @@ impl Place {
     async fn new() -> Option<Self> {
         let url = postgres::fresh_database()?;
         // One connection for reads, and the one that would listen.
-        let store = PostgresStore::connect(&url, true, 2).await.unwrap();
+        let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
         let place = Self { url, store };
         let holds: bool = place.asks("SELECT row_security_active('entries')").await;
         assert!(holds, "TEST_DATABASE_URL names a role that no policy holds: this shows nothing");
@@ -90,36 +120,42 @@ impl Place {
 
     /// Whose rows of a table are seen.
     async fn seen(&self, whose: Tenants<'_>, table: &str) -> Vec<String> {
-        let mut connection = self.store.scope(whose).await.unwrap();
-        seen(&mut connection, table).await
+        seen(self.store.scope(whose).await.unwrap(), table).await
     }
 
     /// Whether the next connection stands in no transaction that somebody left.
     async fn is_at_rest(&self) -> bool {
-        let mut connection = self.store.scope(Tenants::Nobody).await.unwrap();
+        if POOLED.try_with(|()| ()).is_ok() {
+            // It is one itself: what was there is over once somebody has the one connection.
+            self.set_to(&tenant("nobody else")).await;
+            let left = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity
+                WHERE datname = current_database() AND state LIKE 'idle in transaction%')";
+            return self.asks(left).await;
+        }
+        let connection = self.store.scope(Tenants::Nobody).await.unwrap();
         // In one message: a transaction of its own begins with it.
-        let row = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(&mut *connection).await.unwrap();
+        let row = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(connection).await.unwrap();
         row.get(0)
     }
 
     /// What the next connection for a tenant is set to.
     async fn set_to(&self, tenant: &Tenant) -> String {
-        let mut connection = self.store.scope(Tenants::One(tenant)).await.unwrap();
-        sqlx::query_scalar("SELECT current_setting('actonce.tenants')").fetch_one(&mut *connection).await.unwrap()
+        let connection = self.store.scope(Tenants::One(tenant)).await.unwrap();
+        sqlx::query_scalar("SELECT current_setting('actonce.tenants')").fetch_one(connection).await.unwrap()
     }
 }
 
-async fn seen(connection: &mut PgConnection, table: &str) -> Vec<String> {
+async fn seen(connection: impl PgExecutor<'_>, table: &str) -> Vec<String> {
     let sql = AssertSqlSafe(format!("SELECT tenant FROM {table} ORDER BY tenant"));
     sqlx::query_scalar(sql).fetch_all(connection).await.unwrap()
 }
 
-async fn touched(connection: &mut PgConnection, sql: String) -> u64 {
+async fn touched(connection: impl PgExecutor<'_>, sql: String) -> u64 {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap().rows_affected()
 }
 
 /// The statement is refused by a policy and by nothing else.
-async fn refused(connection: &mut PgConnection, sql: String) {
+async fn refused(connection: impl PgExecutor<'_>, sql: String) {
     let error = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(connection).await.expect_err(&sql);
     let error = error.as_database_error().unwrap();
     assert!(error.message().contains("row-level security"), "{sql}: {error}");
@@ -151,7 +187,6 @@ async fn every_table_of_tenants_has_one_policy_that_holds_its_owner() {
     assert_eq!(expressions.len(), 1, "one wall for all: {expressions:#?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_without_its_where_sees_and_touches_its_own_tenant_alone() {
     let Some(place) = Place::new().await else { return };
     place.fill(&["a", "b", "c"]).await;
@@ -165,26 +200,24 @@ async fn a_statement_without_its_where_sees_and_touches_its_own_tenant_alone() {
         assert!(place.seen(Tenants::These(BTreeSet::new()), table).await.is_empty(), "{table}");
 
         let of_a = place.insert(table, "a").await;
-        let mut connection = place.store.scope(Tenants::One(&b)).await.unwrap();
-        assert_eq!(touched(&mut connection, format!("UPDATE {table} SET tenant = tenant")).await, 1, "{table}");
-        refused(&mut connection, format!("UPDATE {table} SET tenant = 'a'")).await;
-        refused(&mut connection, of_a.clone()).await;
-        drop(connection);
-        let mut connection = place.store.scope(Tenants::Nobody).await.unwrap();
-        assert_eq!(touched(&mut connection, format!("UPDATE {table} SET tenant = tenant")).await, 0, "{table}");
-        assert_eq!(touched(&mut connection, format!("DELETE FROM {table}")).await, 0, "{table}");
-        refused(&mut connection, of_a).await;
+        let of_b = async || place.store.scope(Tenants::One(&b)).await.unwrap();
+        assert_eq!(touched(of_b().await, format!("UPDATE {table} SET tenant = tenant")).await, 1, "{table}");
+        refused(of_b().await, format!("UPDATE {table} SET tenant = 'a'")).await;
+        refused(of_b().await, of_a.clone()).await;
+        let of_nobody = async || place.store.scope(Tenants::Nobody).await.unwrap();
+        assert_eq!(touched(of_nobody().await, format!("UPDATE {table} SET tenant = tenant")).await, 0, "{table}");
+        assert_eq!(touched(of_nobody().await, format!("DELETE FROM {table}")).await, 0, "{table}");
+        refused(of_nobody().await, of_a).await;
     }
     // What refers to others goes first.
     for table in tables.iter().rev() {
-        let mut connection = place.store.scope(Tenants::One(&b)).await.unwrap();
-        assert_eq!(touched(&mut connection, format!("DELETE FROM {table}")).await, 1, "{table}");
+        let connection = place.store.scope(Tenants::One(&b)).await.unwrap();
+        assert_eq!(touched(connection, format!("DELETE FROM {table}")).await, 1, "{table}");
         assert_eq!(seen(&mut place.undeclared().await, table).await, ["a", "c"], "{table}");
     }
 }
 
 /// The service's own statements, their conditions on the tenant taken out.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_of_the_service_that_forget_the_tenant_find_nothing_of_another() {
     let Some(place) = Place::new().await else { return };
     let store = &place.store;
@@ -209,7 +242,7 @@ async fn statements_of_the_service_that_forget_the_tenant_find_nothing_of_anothe
     let nil = uuid::Uuid::nil();
     for (tenant, expected) in [(Some(&b.tenant), 1), (None, 2)] {
         let whose = tenant.map_or(Tenants::All(Purpose::Inspection), Tenants::One);
-        let mut connection = store.scope(whose).await.unwrap();
+        let mut connection = store.begin(whose).await.unwrap();
         let walk = sqlx::query_scalar(forgetful("WALK_ALL", "tenant = $1")).bind("b").bind(0_i64).bind(nil);
         let walked: i64 = walk.bind(100_i64).fetch_one(&mut *connection).await.unwrap();
         let tools = sqlx::query_scalar(forgetful("TOOLS", "t.tenant = $1")).bind("b").bind("").bind(100_i64);
@@ -219,13 +252,12 @@ async fn statements_of_the_service_that_forget_the_tenant_find_nothing_of_anothe
         assert_eq!((walked, tools, journal), (expected, expected, expected - 1), "{tenant:?}");
     }
     // One that was never to see a tenant's rows can't write them either.
-    let mut connection = store.scope(Tenants::One(&b.tenant)).await.unwrap();
-    let moved = touched(&mut connection, "UPDATE open_effects SET due_us = 0".to_owned()).await;
+    let connection = store.scope(Tenants::One(&b.tenant)).await.unwrap();
+    let moved = touched(connection, "UPDATE open_effects SET due_us = 0".to_owned()).await;
     assert_eq!(moved, 1);
 }
 
 /// Names are no words of the setting, end nowhere early, and leave no literal.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_name_of_a_tenant_opens_the_wall() {
     let Some(place) = Place::new().await else { return };
     let names = ["*", "nobody", "a", "a b", "o'br\\ien", "\\", "','*", "tenant Ä", "{a,b}", "NULL"];
@@ -257,7 +289,6 @@ async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Whoever goes away between the setting and its answer leaves no connection that is taken for another's.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_request_leaves_no_connection_that_is_wrongly_set() {
     let Some(place) = Place::new().await else { return };
     let (a, b) = (tenant("a"), tenant("b"));
@@ -295,7 +326,7 @@ async fn a_request_that_is_cancelled_before_its_setting_was_sent_leaves_no_note_
     for times in 0.. {
         assert!(times < 200, "it is done at some time");
         place.store.close().await;
-        place.store = PostgresStore::connect(&place.url, false, 2).await.unwrap();
+        place.store = PostgresStore::connect(&address(&place.url), false, 2).await.unwrap();
         let is_done = polled(times, place.store.scope(Tenants::One(&a))).await.is_some();
         assert_eq!(place.set_to(&a).await, "a\n", "after {times} polls");
         if is_done {
@@ -305,21 +336,19 @@ async fn a_request_that_is_cancelled_before_its_setting_was_sent_leaves_no_note_
 }
 
 /// A connection that is made anew in the place of a broken one is set anew.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_replaced_is_set_again() {
     let Some(place) = Place::new().await else { return };
     place.fill(&["a"]).await;
     let a = tenant("a");
     let mut replaced = 0;
     for _ in 0..3 {
-        let mut connection = place.store.scope(Tenants::One(&a)).await.unwrap();
-        let before: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *connection).await.unwrap();
-        drop(connection);
+        let connection = place.store.scope(Tenants::One(&a)).await.unwrap();
+        let before: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.unwrap();
         assert!(place.asks(&format!("SELECT pg_terminate_backend({before})")).await);
         let found = loop {
-            let Ok(mut connection) = place.store.scope(Tenants::One(&a)).await else { continue };
+            let Ok(connection) = place.store.scope(Tenants::One(&a)).await else { continue };
             let found: Result<(i32, i64), _> =
-                sqlx::query_as("SELECT pg_backend_pid(), count(*) FROM tools").fetch_one(&mut *connection).await;
+                sqlx::query_as("SELECT pg_backend_pid(), count(*) FROM tools").fetch_one(connection).await;
             if let Ok(found) = found {
                 break found;
             }
@@ -383,7 +412,7 @@ fn all_tenants_are_asked_for_in_few_places() {
         ("FeedOrigin", "feed.rs", 2),
         ("Health", "health.rs", 1),
         ("Inspection", "inspect.rs", 1),
-        ("Migration", "mod.rs", 1),
+        ("Migration", "connect.rs", 3),
         ("Overdue", "operators.rs", 1),
         ("Recovery", "recovery.rs", 1),
         ("Restore", "restore.rs", 1),
@@ -416,9 +445,8 @@ async fn a_connection_that_is_set_already_is_not_asked_again() {
     let (a, b) = (tenant("a"), tenant("b"));
     // Behind the store's back: what it does not send is not put right.
     let spoil = "SELECT set_config('actonce.tenants', 'spoiled', false)";
-    let mut connection = place.store.scope(Tenants::One(&a)).await.unwrap();
-    sqlx::raw_sql(spoil).execute(&mut *connection).await.unwrap();
-    drop(connection);
+    let connection = place.store.scope(Tenants::One(&a)).await.unwrap();
+    sqlx::raw_sql(spoil).execute(connection).await.unwrap();
     assert_eq!(place.set_to(&a).await, "spoiled");
     assert_eq!(place.set_to(&b).await, "b\n");
     assert_eq!(place.set_to(&a).await, "a\n");
@@ -428,13 +456,17 @@ async fn a_connection_that_is_set_already_is_not_asked_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_gets_the_connection_that_is_set_to_it() {
     let Some(place) = Place::new().await else { return };
-    let store = PostgresStore::connect(&place.url, true, 3).await.unwrap();
+    let store = PostgresStore::connect(&address(&place.url), true, 3).await.unwrap();
     let mut of = std::collections::BTreeMap::<&str, BTreeSet<i32>>::new();
+    // Both at once: otherwise the second finds the first one's connection free.
+    let (a, b) = (tenant("a"), tenant("b"));
+    let both = (store.scope(Tenants::One(&a)).await.unwrap(), store.scope(Tenants::One(&b)).await.unwrap());
+    drop(both);
     for round in 0..10 {
         for named in ["a", "b"] {
             let tenant = tenant(named);
-            let mut connection = store.scope(Tenants::One(&tenant)).await.unwrap();
-            let session = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *connection).await.unwrap();
+            let connection = store.scope(Tenants::One(&tenant)).await.unwrap();
+            let session = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.unwrap();
             if round > 0 {
                 of.entry(named).or_default().insert(session);
             }

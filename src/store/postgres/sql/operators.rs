@@ -3,7 +3,7 @@
 /// Open effects in a state, created until a time.
 pub(in crate::store::postgres) const QUEUE_STATE: &str = "\
 SELECT created_us, effect, state, due_us, deadline_us, contradicted, tool FROM open_effects
-WHERE tenant = $1 AND state = $5 AND created_us <= $6 AND (created_us, effect) > ($2, $3)
+WHERE tenant = $1 AND state = $5 AND state >= 0 AND created_us <= $6 AND (created_us, effect) > ($2, $3)
 ORDER BY created_us, effect LIMIT $4";
 
 /// Contradicted effects.

@@ -4,17 +4,20 @@
 //! tenants that its connection was set to, and no others. So a connection is never had without saying for whom:
 //! [`Tenants`] is the one way to it, and the pools are known to this module alone.
 
+mod manner;
 mod seats;
+mod uses;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool};
-use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
+pub(super) use self::manner::Manner;
 use self::seats::Seats;
-pub use self::seats::{Scoped, ScopedTransaction};
+pub use self::uses::{Held, Scoped, ScopedTransaction};
 use super::sql;
 use crate::domain::ids::{EffectKey, Tenant};
 use crate::store::{PoolUse, Result};
@@ -101,44 +104,64 @@ pub(super) struct Wall {
     writers: Arc<Seats>,
     /// Reads and everything that is not hot.
     readers: Arc<Seats>,
-    /// The one that listens, and reads no table.
-    listening: PgPool,
+    /// The one that listens, and reads no table. `None`: all that there is leads through a pooler that gives sessions
+    /// away, and nothing is heard.
+    listening: Option<PgPool>,
+}
+
+/// Where connections lead to, and how.
+#[derive(Debug)]
+pub(super) struct Ways {
+    /// Those that work.
+    pub(super) working: PgConnectOptions,
+    /// The one that listens: a session of its own.
+    pub(super) listening: Option<PgConnectOptions>,
+    pub(super) manner: Manner,
 }
 
 impl Wall {
     /// Connections that are made as they are needed.
-    pub(super) fn new(options: &PgConnectOptions, readers: u32, writers: u32) -> Self {
+    pub(super) fn new(ways: &Ways, readers: u32, writers: u32) -> Self {
+        let Ways { working, listening, manner } = ways;
         Self {
-            writers: Arc::new(Seats::new(options, writers)),
+            writers: Arc::new(Seats::new(working, manner.clone(), writers)),
             // The one that listens is counted with them.
-            readers: Arc::new(Seats::new(options, readers.saturating_sub(1).max(1))),
-            listening: seats::pool(1).connect_lazy_with(options.clone()),
+            readers: Arc::new(Seats::new(working, manner.clone(), readers.saturating_sub(1).max(1))),
+            listening: listening.clone().map(|options| seats::pool(1).connect_lazy_with(options)),
         }
     }
 
-    /// A connection that sees these tenants' rows.
+    /// A wall of one connection, which is there already.
+    pub(super) fn of(connection: PgConnection, ways: &Ways) -> Self {
+        let wall = Self::new(ways, 1, 1);
+        wall.readers.seat(connection);
+        wall
+    }
+
+    /// A connection for one statement, which sees these tenants' rows.
     pub(super) async fn scope(&self, whose: Tenants<'_>) -> Result<Scoped> {
-        self.readers.scope(&whose.text()).await
+        self.readers.scope(&whose).await
     }
 
     /// A transaction that sees these tenants' rows.
     pub(super) async fn begin(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
-        self.readers.begin(begin_text(&whose)).await
+        self.readers.begin(&whose).await
     }
 
-    /// A connection that commits changes of these tenants.
+    /// A connection for one statement, which commits changes of these tenants.
     pub(super) async fn scope_writer(&self, whose: Tenants<'_>) -> Result<Scoped> {
-        self.writers.scope(&whose.text()).await
+        self.writers.scope(&whose).await
     }
 
     /// A transaction that commits changes of these tenants.
     pub(super) async fn begin_writer(&self, whose: Tenants<'_>) -> Result<ScopedTransaction> {
-        self.writers.begin(begin_text(&whose)).await
+        self.writers.begin(&whose).await
     }
 
-    /// Listens. No table is read there.
-    pub(super) async fn listener(&self) -> Result<PgListener> {
-        Ok(PgListener::connect_with(&self.listening).await?)
+    /// Listens. No table is read there. `None`: there is no session to listen with.
+    pub(super) async fn listener(&self) -> Result<Option<PgListener>> {
+        let Some(listening) = &self.listening else { return Ok(None) };
+        Ok(Some(PgListener::connect_with(listening).await?))
     }
 
     /// Closes the connections that there are; the writers alone where asked for.
@@ -151,28 +174,21 @@ impl Wall {
 
     pub(super) fn pools(&self) -> Vec<PoolUse> {
         let mut readers = self.readers.usage("readers");
-        let listening = PoolUse::of("readers", &self.listening);
-        readers.in_use = readers.in_use.saturating_add(listening.in_use);
-        readers.idle = readers.idle.saturating_add(listening.idle);
-        readers.limit = readers.limit.saturating_add(listening.limit);
+        if let Some(listening) = self.listening.as_ref().map(|pool| PoolUse::of("readers", pool)) {
+            readers.in_use = readers.in_use.saturating_add(listening.in_use);
+            readers.idle = readers.idle.saturating_add(listening.idle);
+            readers.limit = readers.limit.saturating_add(listening.limit);
+        }
         vec![readers, self.writers.usage("writer")]
     }
 
     pub(super) async fn close(&self) {
         self.writers.close().await;
-        self.listening.close().await;
+        if let Some(listening) = &self.listening {
+            listening.close().await;
+        }
         self.readers.close().await;
     }
-}
-
-/// Begins a transaction and sets it, in one round trip. The setting ends with it, whatever the connection is set to.
-fn begin_text(whose: &Tenants<'_>) -> AssertSqlSafe<String> {
-    AssertSqlSafe(format!("BEGIN; SET LOCAL {SETTING} = {}", literal(&whose.text())))
-}
-
-/// A text as a literal, however the server takes backslashes.
-fn literal(text: &str) -> String {
-    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 /// Connections that are made so see no rows until they say whose. A pooler may drop it; what is asked for through
@@ -213,10 +229,5 @@ mod tests {
         assert_eq!(these(&["b", "a", "b"]), "a\nb\n");
         assert_ne!(Tenants::One(&a).text(), Tenants::One(&b).text());
         assert!(Tenant::new("a\nb").is_err(), "what ends a name is in none");
-    }
-
-    #[test]
-    fn literals_hold_what_they_are_given() {
-        assert_eq!(literal("o'br\\ien\n"), "E'o''br\\\\ien\n'");
     }
 }

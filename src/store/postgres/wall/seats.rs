@@ -2,7 +2,7 @@
 //!
 //! The driver's pool makes them, but does not keep them. It neither tells one of its connections from another, nor
 //! takes one back without a task and a round trip of its own, which asks the server whether the connection is still at
-//! rest: as much as a lone commit costs. Here whoever has seen its answer says so ([`Scoped::done`]), and the
+//! rest: as much as a lone commit costs. Here a use that has seen its whole answer says so ([`Held::done`]), and the
 //! connection is free at once. Only what is dropped without that word is asked: it may be cancelled in the middle.
 //!
 //! Plans are made anew every second on connections that are busy. The server makes the plan of a statement at its first
@@ -13,17 +13,17 @@
 //! answered: whoever is cancelled in between leaves nothing behind that a later one could believe.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection as _};
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::uses::{Held, Rest, Scoped, ScopedTransaction};
+use super::{Manner, Tenants};
 use crate::store::{PoolUse, Result};
 
 /// How long a caller waits for a connection before the store counts as unavailable.
@@ -45,8 +45,8 @@ pub(super) fn pool(max: u32) -> PgPoolOptions {
 
 /// A connection, and what is known of it.
 #[derive(Debug)]
-struct Seat {
-    connection: PgConnection,
+pub(super) struct Seat {
+    pub(super) connection: PgConnection,
     /// What it was set to; `None`: nobody knows.
     set_to: Option<String>,
     made: Instant,
@@ -59,8 +59,13 @@ struct Seat {
 }
 
 impl Seat {
+    fn new(connection: PgConnection, age: u64) -> Self {
+        let made = Instant::now();
+        Self { connection, set_to: None, made, planned: made, worked: Duration::ZERO, age }
+    }
+
     /// Sets the connection, where it is not so already.
-    async fn set(&mut self, text: &str) -> Result<()> {
+    pub(super) async fn set(&mut self, text: &str) -> Result<()> {
         if self.set_to.as_deref() == Some(text) {
             return Ok(());
         }
@@ -70,8 +75,25 @@ impl Seat {
         Ok(())
     }
 
+    /// Whether its plans are old enough to be made anew, and the connection busy enough to be asked for it.
+    fn has_old_plans(&self) -> bool {
+        self.planned.elapsed() >= PLANS_KEPT && self.worked >= PLANS_WORKED
+    }
+
+    /// Lets the server forget its plans: each statement stays prepared, and is planned again at its next use.
+    async fn plan_anew(&mut self) -> Result<()> {
+        sqlx::raw_sql("DISCARD PLANS").execute(&mut self.connection).await?;
+        (self.planned, self.worked) = (Instant::now(), Duration::ZERO);
+        Ok(())
+    }
+
+    /// Notes how long a use took.
+    pub(super) fn has_worked(&mut self, time: Duration) {
+        self.worked = self.worked.saturating_add(time);
+    }
+
     /// Waits for what may be under way still, and takes an open transaction back; whether the connection is at rest.
-    async fn settle(&mut self, is_transaction: bool) -> bool {
+    pub(super) async fn settle(&mut self, is_transaction: bool) -> bool {
         let settled = async {
             if is_transaction {
                 sqlx::raw_sql("ROLLBACK").execute(&mut self.connection).await.map(drop)
@@ -91,16 +113,26 @@ pub(super) struct Seats {
     /// The one that was free for longest comes first.
     free: Mutex<VecDeque<Seat>>,
     places: Arc<Semaphore>,
+    manner: Manner,
     number: usize,
     forgotten: AtomicU64,
 }
 
 impl Seats {
-    pub(super) fn new(options: &PgConnectOptions, number: u32) -> Self {
+    pub(super) fn new(options: &PgConnectOptions, manner: Manner, number: u32) -> Self {
         let maker = pool(number).connect_lazy_with(options.clone());
         let number = usize::try_from(number).unwrap_or(1);
         let places = Arc::new(Semaphore::new(number));
-        Self { maker, free: Mutex::default(), places, number, forgotten: AtomicU64::new(0) }
+        Self { maker, free: Mutex::default(), places, manner, number, forgotten: AtomicU64::new(0) }
+    }
+
+    /// A connection that is there already.
+    pub(super) fn seat(&self, connection: PgConnection) {
+        self.free().push_back(Seat::new(connection, 0));
+    }
+
+    pub(super) const fn manner(&self) -> &Manner {
+        &self.manner
     }
 
     fn free(&self) -> MutexGuard<'_, VecDeque<Seat>> {
@@ -108,7 +140,7 @@ impl Seats {
     }
 
     /// A connection: one that is set to this, or else the one that was free for longest, or else a new one.
-    async fn take(self: &Arc<Self>, text: Option<&str>) -> Result<Scoped> {
+    async fn take(self: &Arc<Self>, text: Option<&str>) -> Result<Held> {
         let place = timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.places).acquire_owned()).await;
         let place = place.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
         let found = {
@@ -121,39 +153,42 @@ impl Seats {
             Some(seat) => seat,
             None => self.make().await?,
         };
-        let is_stale = seat.planned.elapsed() >= PLANS_KEPT && seat.worked >= PLANS_WORKED;
-        let (seats, taken) = (Arc::clone(self), Instant::now());
-        let mut scoped = Scoped { seat: Some(seat), place: Some(place), seats, rest: Rest::Unknown, taken };
-        if is_stale {
-            scoped.plan_anew().await?;
+        let mut held = Held::new(seat, place, Arc::clone(self));
+        // Whoever uses transactions names no statement: each is planned at every use.
+        if held.seat().has_old_plans() && !self.manner.is_of_transactions() {
+            held.seat().plan_anew().await?;
         }
-        Ok(scoped)
+        Ok(held)
     }
 
     async fn make(&self) -> Result<Seat> {
         let age = self.forgotten.load(Ordering::Acquire);
-        let connection = self.maker.acquire().await?.detach();
-        let made = Instant::now();
-        Ok(Seat { connection, set_to: None, made, planned: made, worked: Duration::ZERO, age })
+        Ok(Seat::new(self.maker.acquire().await?.detach(), age))
     }
 
-    pub(super) async fn scope(self: &Arc<Self>, text: &str) -> Result<Scoped> {
-        let mut scoped = self.take(Some(text)).await?;
-        if let Some(seat) = &mut scoped.seat {
-            seat.set(text).await?;
+    pub(super) async fn scope(self: &Arc<Self>, whose: &Tenants<'_>) -> Result<Scoped> {
+        if self.manner.is_of_transactions() {
+            return Ok(Scoped::new(self.begun(whose).await?));
         }
-        Ok(scoped)
+        let text = whose.text();
+        let mut held = self.take(Some(&text)).await?;
+        held.seat().set(&text).await?;
+        Ok(Scoped::new(held))
     }
 
     /// A transaction that sets itself: what the connection is set to stays as it was.
-    pub(super) async fn begin(self: &Arc<Self>, text: AssertSqlSafe<String>) -> Result<ScopedTransaction> {
-        let mut scoped = self.take(None).await?;
-        scoped.rest = Rest::InTransaction;
-        sqlx::raw_sql(text).execute(&mut *scoped).await?;
-        Ok(ScopedTransaction { scoped })
+    pub(super) async fn begin(self: &Arc<Self>, whose: &Tenants<'_>) -> Result<ScopedTransaction> {
+        Ok(ScopedTransaction::new(self.begun(whose).await?))
     }
 
-    fn give_back(&self, seat: Seat) {
+    async fn begun(self: &Arc<Self>, whose: &Tenants<'_>) -> Result<Held> {
+        let mut held = self.take(None).await?;
+        held.is_in(Rest::InTransaction);
+        sqlx::raw_sql(self.manner.begin(whose)).execute(&mut held).await?;
+        Ok(held)
+    }
+
+    pub(super) fn give_back(&self, seat: Seat) {
         let mut free = self.free();
         if seat.age == self.forgotten.load(Ordering::Acquire) && !self.places.is_closed() {
             free.push_back(seat);
@@ -182,118 +217,5 @@ impl Seats {
             let _ = timeout(SETTLE_TIMEOUT, seat.connection.close()).await;
         }
         self.maker.close().await;
-    }
-}
-
-/// In which state a connection is given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    /// Everything was answered.
-    Known,
-    /// Something may be under way.
-    Unknown,
-    /// And it is in a transaction.
-    InTransaction,
-}
-
-/// A connection that sees the rows of those whom it was asked for.
-#[derive(Debug)]
-pub struct Scoped {
-    /// There until it is dropped.
-    seat: Option<Seat>,
-    place: Option<OwnedSemaphorePermit>,
-    seats: Arc<Seats>,
-    rest: Rest,
-    taken: Instant,
-}
-
-impl Scoped {
-    /// Lets the server forget its plans: each statement stays prepared, and is planned again at its next use.
-    async fn plan_anew(&mut self) -> Result<()> {
-        sqlx::raw_sql("DISCARD PLANS").execute(&mut **self).await?;
-        if let Some(seat) = &mut self.seat {
-            (seat.planned, seat.worked) = (Instant::now(), Duration::ZERO);
-        }
-        Ok(())
-    }
-
-    /// Gives the connection back at once. Only for whoever has seen the whole answer of all that it sent.
-    pub(in crate::store::postgres) fn done(mut self) {
-        self.rest = Rest::Known;
-    }
-}
-
-impl Drop for Scoped {
-    fn drop(&mut self) {
-        let Some(mut seat) = self.seat.take() else { return };
-        seat.worked = seat.worked.saturating_add(self.taken.elapsed());
-        let (seats, place, rest) = (Arc::clone(&self.seats), self.place.take(), self.rest);
-        if rest == Rest::Known {
-            // Before the place is free: whoever gets it finds the connection.
-            seats.give_back(seat);
-            drop(place);
-        } else if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                if seat.settle(rest == Rest::InTransaction).await {
-                    seats.give_back(seat);
-                } else {
-                    // Whatever ended it has likely ended the others.
-                    seats.forget();
-                }
-                drop(place);
-            });
-        }
-    }
-}
-
-impl Deref for Scoped {
-    type Target = PgConnection;
-
-    #[expect(clippy::expect_used, reason = "the seat leaves in `drop` alone")]
-    fn deref(&self) -> &PgConnection {
-        &self.seat.as_ref().expect("a seat").connection
-    }
-}
-
-impl DerefMut for Scoped {
-    #[expect(clippy::expect_used, reason = "the seat leaves in `drop` alone")]
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.seat.as_mut().expect("a seat").connection
-    }
-}
-
-/// A transaction that sees the rows of those whom it was asked for. Rolled back when dropped.
-#[derive(Debug)]
-pub struct ScopedTransaction {
-    scoped: Scoped,
-}
-
-impl ScopedTransaction {
-    pub(in crate::store::postgres) async fn commit(self) -> Result<()> {
-        self.end("COMMIT").await
-    }
-
-    pub(in crate::store::postgres) async fn rollback(self) -> Result<()> {
-        self.end("ROLLBACK").await
-    }
-
-    async fn end(mut self, how: &'static str) -> Result<()> {
-        sqlx::raw_sql(how).execute(&mut *self.scoped).await?;
-        self.scoped.done();
-        Ok(())
-    }
-}
-
-impl Deref for ScopedTransaction {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.scoped
-    }
-}
-
-impl DerefMut for ScopedTransaction {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.scoped
     }
 }

@@ -1,0 +1,2 @@
+-- For Postgres' planner. The number is kept alike.
+SELECT 1;

@@ -1,2 +1,0 @@
--- For Postgres' planner; SQLite has no such belief. The number is kept alike.
-SELECT 1;
