@@ -45,7 +45,6 @@ use crate::telemetry::spans::SpanSink;
 use crate::telemetry::trace::Sampling;
 use crate::telemetry::{Telemetry, meters};
 use crate::tls::Tls;
-use crate::workers::Workers;
 
 /// The embedded database's file in the data directory.
 pub const SQLITE_FILE: &str = "actonce.db";
@@ -167,7 +166,7 @@ impl App {
     ///
     /// # Errors
     /// See [`AppError`].
-    pub async fn start(config: &Config, workers: &Arc<Workers>) -> Result<Self, AppError> {
+    pub async fn start(config: &Config) -> Result<Self, AppError> {
         let metrics = recorder()?;
         let url = database_of(config)?;
         let store = open(&url, OpenOptions { migrate: true, connections: config.postgres_connections }).await?;
@@ -185,7 +184,7 @@ impl App {
             Surroundings { principal: principal.clone(), tasks: &tasks, stopping: &stopping, telemetry: &telemetry };
         let service = service(config, engine, parts).await?;
         let failed: Arc<OnceLock<&'static str>> = Arc::default();
-        spawn_lanes(&tasks, workers.first(), loops, &failed, &stopping, &background);
+        spawn_lanes(&tasks, loops, &failed, &stopping, &background);
         spawn_background(&tasks, &service, &background);
         {
             let (auth, stop) = (Arc::clone(&auth), background.clone());
@@ -211,14 +210,8 @@ impl App {
         });
         let tls = start_tls(config, &tasks, &background)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let server = spawn_server(
-            &tasks,
-            listener,
-            &state,
-            Connections { tls, ..connections(&config.front) },
-            workers,
-            &stopping,
-        );
+        let server =
+            spawn_server(&tasks, listener, &state, Connections { tls, ..connections(&config.front) }, &stopping);
         let url = format!("{scheme}://{}{}", reachable(address), config.base_path);
         tracing::info!(url, "listening; looking at incomplete work before anything is taken");
         if let Err(error) = sweep_at_start(&tasks, &service, principal, &background).await {
@@ -415,7 +408,6 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 /// and says so by ending.
 fn spawn_lanes(
     tasks: &TaskTracker,
-    thread: Option<&tokio::runtime::Handle>,
     lanes: Vec<futures_util::future::BoxFuture<'static, ()>>,
     failed: &Arc<OnceLock<&'static str>>,
     stopping: &CancellationToken,
@@ -423,18 +415,14 @@ fn spawn_lanes(
 ) {
     for lane in lanes {
         let (failed, stopping, background) = (Arc::clone(failed), stopping.clone(), background.clone());
-        let Some(thread) = thread else { continue };
-        tasks.spawn_on(
-            async move {
-                let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
-                if panicked && !background.is_cancelled() {
-                    // The first failure is the one that is told.
-                    failed.get_or_init(|| "a lane to the store");
-                    stopping.cancel();
-                }
-            },
-            thread,
-        );
+        tasks.spawn(async move {
+            let panicked = AssertUnwindSafe(lane).catch_unwind().await.is_err();
+            if panicked && !background.is_cancelled() {
+                // The first failure is the one that is told.
+                failed.get_or_init(|| "a lane to the store");
+                stopping.cancel();
+            }
+        });
     }
 }
 
@@ -466,11 +454,10 @@ fn spawn_server(
     listener: TcpListener,
     state: &http::state::AppState,
     connections: Connections,
-    workers: &Arc<Workers>,
     stopping: &CancellationToken,
 ) -> tokio::task::JoinHandle<std::io::Result<()>> {
     let router = http::router(Arc::clone(state));
-    tasks.spawn(http::server::serve(listener, router, connections, Arc::clone(workers), stopping.clone()))
+    tasks.spawn(http::server::serve(listener, router, connections, stopping.clone()))
 }
 
 /// TLS where it is configured, and the task that looks at its files.

@@ -18,4 +18,3 @@ pub mod store;
 pub mod support;
 pub mod telemetry;
 pub mod tls;
-pub mod workers;

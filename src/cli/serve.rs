@@ -2,12 +2,10 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use super::{block_on, fail, start_log};
 use crate::app::App;
 use crate::config::{Config, Environment, ServeArgs};
-use crate::workers::Workers;
 
 pub(super) fn run(args: &ServeArgs) -> ExitCode {
     let config = match Config::load(args, &Environment::from_process()) {
@@ -19,14 +17,11 @@ pub(super) fn run(args: &ServeArgs) -> ExitCode {
         Err(error) => return fail(&format!("no log: {error}")),
     };
     crate::panics::log_places_only();
-    match Workers::start() {
-        Ok(workers) => block_on(serve(config, &Arc::new(workers))),
-        Err(error) => fail(&format!("no threads: {error}")),
-    }
+    block_on(serve(config))
 }
 
-async fn serve(config: Config, workers: &Arc<Workers>) -> ExitCode {
-    let app = match App::start(&config, workers).await {
+async fn serve(config: Config) -> ExitCode {
+    let app = match App::start(&config).await {
         Ok(app) => app,
         Err(error) => return fail(&error.to_string()),
     };

@@ -32,7 +32,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::limits;
-use crate::workers::Workers;
 
 /// How long a connection that is to end may take to do so.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -87,7 +86,6 @@ pub async fn serve(
     listener: TcpListener,
     router: Router,
     bounds: Connections,
-    workers: Arc<Workers>,
     stopping: CancellationToken,
 ) -> io::Result<()> {
     let (tasks, open) = (TaskTracker::new(), Arc::new(AtomicUsize::new(0)));
@@ -118,9 +116,8 @@ pub async fn serve(
         }
         let pace = Arc::new(Pace::new(&bounds));
         let (router, stopping, cut, tls) = (router.clone(), stopping.clone(), cut.clone(), bounds.tls.clone());
-        let Some((thread, driven)) = workers.place() else { continue };
-        let driving = async move {
-            let (ends, _driven) = ((stopping, cut), driven);
+        tasks.spawn(async move {
+            let ends = (stopping, cut);
             match tls {
                 None => connection(stream, router, pace, place, ends).await,
                 Some(tls) => {
@@ -129,8 +126,7 @@ pub async fn serve(
                     }
                 }
             }
-        };
-        tasks.spawn_on(driving, thread);
+        });
     }
     drop(listener);
     tasks.close();
