@@ -210,6 +210,9 @@ async fn index_entries_read(admin: &mut PgConnection) -> i64 {
     sqlx::query_scalar(statement).fetch_one(admin).await.unwrap()
 }
 
+/// So many effects are opened after the night.
+const MORNING: usize = 4000;
+
 /// A night in which everything settles, and the morning after: the table was vacuumed to nothing, and a plan that was made
 /// then takes any index of the tenant, to be read whole for every row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,7 +220,6 @@ async fn a_plan_that_was_made_on_an_emptied_table_does_not_stay() {
     if !StoreUnderTest::has_postgres() {
         return;
     }
-    const MORNING: usize = 4000;
     let url = postgres::fresh_database().unwrap();
     let mut admin = PgConnection::connect(&postgres::as_admin(&url).unwrap()).await.unwrap();
     let store = PostgresStore::connect(&address(&url), true, 2).await.unwrap();
