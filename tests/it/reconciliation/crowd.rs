@@ -141,6 +141,8 @@ async fn wedged_tools_of_one_tenant_leave_room_for_others(store: StoreUnderTest)
         assert!(matches!(answer.status.as_u16(), 202 | 503), "{answer}");
     }
     assert_eq!(admitted, 16, "calls of one tenant at once, of however many tools");
-    ask(&other, "theirs", "tool").await.expect(202);
+    // 200 where it was settled before it was answered.
+    let answer = ask(&other, "theirs", "tool").await;
+    assert!(matches!(answer.status.as_u16(), 200 | 202), "{answer}");
     until(&other, "theirs", "completed").await;
 }
