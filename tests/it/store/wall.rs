@@ -9,7 +9,7 @@ use std::time::Duration;
 use actonce::domain::ids::{EffectKey, Tenant};
 use actonce::store::postgres::sql;
 use actonce::store::postgres::wall::{Purpose, Tenants};
-use actonce::store::{Committed, Store as _, postgres::PostgresStore};
+use actonce::store::{Committed, PoolStore as _, Store as _, postgres::PostgresStore};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Row as _};
 
 use super::bed::{Bed, POOLED, address, revise};
@@ -462,6 +462,13 @@ async fn a_tenant_gets_the_connection_that_is_set_to_it() {
     let (a, b) = (tenant("a"), tenant("b"));
     let both = (store.scope(Tenants::One(&a)).await.unwrap(), store.scope(Tenants::One(&b)).await.unwrap());
     drop(both);
+    // Dropped without a statement, they are asked whether they are at rest before they come back.
+    let in_use = || store.pools().iter().map(|pool| pool.in_use).sum::<u32>();
+    let since = std::time::Instant::now();
+    while in_use() > 0 {
+        assert!(since.elapsed() < Duration::from_secs(10), "they come back");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     for round in 0..10 {
         for named in ["a", "b"] {
             let tenant = tenant(named);
@@ -471,7 +478,6 @@ async fn a_tenant_gets_the_connection_that_is_set_to_it() {
                 of.entry(named).or_default().insert(session);
             }
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(of["a"].len() == 1 && of["b"].len() == 1 && of["a"] != of["b"], "{of:?}");
     let keys: [EffectKey; 0] = [];
