@@ -23,44 +23,42 @@ tokio::task_local! {
     pub(crate) static PAST_THE_WALL: ();
 }
 
-/// Makes of `async fn name(store: StoreUnderTest)` another test, on Postgres as through a pooler that gives every
-/// transaction another session: every use of a connection is a transaction there.
-macro_rules! in_transactions {
-    ($($name:ident),+ $(,)?) => {
-        mod in_transactions {
+/// Makes of `async fn name(store: StoreUnderTest)` another test on Postgres, in a module of its own, with one of the above
+/// set.
+macro_rules! again_on_postgres {
+    ($module:ident, $set:ident: $($name:ident),+) => {
+        mod $module {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
                     use $crate::support::StoreUnderTest;
                     if StoreUnderTest::has_postgres() {
                         let test = Box::pin(super::$name(StoreUnderTest::Postgres));
-                        $crate::store::bed::POOLED.scope((), test).await;
+                        $crate::store::bed::$set.scope((), test).await;
                     }
                 }
             )+
         }
     };
 }
-pub(crate) use in_transactions;
+pub(crate) use again_on_postgres;
 
-/// Makes of `async fn name(store: StoreUnderTest)` four tests: on each store, on Postgres in transactions, and there once
-/// more with every change in a batch, because a lone change goes another way there.
-macro_rules! both_ways {
+/// Makes of `async fn name(store: StoreUnderTest)` three tests: on each store, and on Postgres as through a pooler that
+/// gives every transaction another session: every use of a connection is a transaction there.
+macro_rules! both_manners {
     ($($name:ident),+ $(,)?) => {
         $crate::support::both_stores!($($name),+);
-        $crate::store::bed::in_transactions!($($name),+);
-        mod in_a_batch {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $name() {
-                    use $crate::support::StoreUnderTest;
-                    if StoreUnderTest::has_postgres() {
-                        let test = Box::pin(super::$name(StoreUnderTest::Postgres));
-                        $crate::store::bed::IN_COMPANY.scope((), test).await;
-                    }
-                }
-            )+
-        }
+        $crate::store::bed::again_on_postgres!(in_transactions, POOLED: $($name),+);
+    };
+}
+pub(crate) use both_manners;
+
+/// Makes of it four tests: those, and on Postgres once more with every change in a batch, because a lone change goes
+/// another way there.
+macro_rules! both_ways {
+    ($($name:ident),+ $(,)?) => {
+        $crate::store::bed::both_manners!($($name),+);
+        $crate::store::bed::again_on_postgres!(in_a_batch, IN_COMPANY: $($name),+);
     };
 }
 pub(crate) use both_ways;

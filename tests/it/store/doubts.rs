@@ -7,12 +7,11 @@ use actonce::domain::time::Timestamp;
 use actonce::store::doubts::DoubtWake;
 use actonce::store::{Store, ToolWrite, ToolWritten};
 
-use super::bed::Bed;
+use super::bed::{Bed, both_manners};
 use super::effects::{Maker, failure, name, owner, registration, report, tenant};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(doubts_are_woken_page_by_page, a_newer_note_begins_anew, of_two_that_wake_one_goes_on);
-super::bed::in_transactions!(doubts_are_woken_page_by_page, a_newer_note_begins_anew, of_two_that_wake_one_goes_on);
+both_manners!(doubts_are_woken_page_by_page, a_newer_note_begins_anew, of_two_that_wake_one_goes_on);
 
 const TOOL: &str = super::effects::TOOL;
 

@@ -27,24 +27,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, both_manners, revise};
 use super::commits::poisoned;
 use super::effects::{Maker, TOOL, claim, name, owner, registration, report, spec, succeeded, tenant, wish};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
-    of_many_claims_through_two_processes_one_is_granted,
-    of_many_creators_with_other_content_one_is_recorded,
-    the_same_act_under_many_ids_is_recorded_once,
-    each_of_several_held_effects_gets_its_turn,
-    one_poisoned_change_fails_alone,
-    a_stale_cache_decides_nothing,
-    a_read_finds_what_another_process_has_written,
-    a_pause_elsewhere_counts_at_the_next_grant,
-    a_report_in_flight_beats_a_sweep_or_is_kept,
-    a_lost_answer_is_given_again_by_another_process,
-);
-super::bed::in_transactions!(
+both_manners!(
     of_many_claims_through_two_processes_one_is_granted,
     of_many_creators_with_other_content_one_is_recorded,
     the_same_act_under_many_ids_is_recorded_once,

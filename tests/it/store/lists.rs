@@ -11,22 +11,11 @@ use actonce::store::{OpenRow, Position, RevisionRow, Store, Walk};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::bed::{Bed, revise};
+use super::bed::{Bed, both_manners, revise};
 use super::effects::{Maker, contradiction, name, succeeded, tenant};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
-    pages_are_in_order_of_creation_and_complete,
-    paging_is_not_disturbed_by_new_effects,
-    each_list_walks_what_it_names,
-    nothing_of_another_tenant_is_listed_or_counted,
-    what_is_due_comes_oldest_first,
-    the_next_due_time_is_known,
-    journals_are_read_in_pages,
-    all_journals_and_marks_are_read_in_key_order,
-    states_are_counted_as_they_are_now,
-);
-super::bed::in_transactions!(
+both_manners!(
     pages_are_in_order_of_creation_and_complete,
     paging_is_not_disturbed_by_new_effects,
     each_list_walks_what_it_names,

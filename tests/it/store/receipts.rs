@@ -9,17 +9,10 @@ use actonce::support::random_id;
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::bed::Bed;
-use crate::support::{StoreUnderTest, both_stores};
+use super::bed::{Bed, both_manners};
+use crate::support::StoreUnderTest;
 
-both_stores!(
-    a_source_is_compared_and_set,
-    a_quarantine_holds_its_bound_whoever_comes_at_once,
-    a_try_is_taken_once,
-    decided_deliveries_are_remembered_and_bounded,
-    old_deliveries_go,
-);
-super::bed::in_transactions!(
+both_manners!(
     a_source_is_compared_and_set,
     a_quarantine_holds_its_bound_whoever_comes_at_once,
     a_try_is_taken_once,

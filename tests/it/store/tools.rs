@@ -7,20 +7,11 @@ use actonce::store::rows::state_code;
 use actonce::store::{ToolRow, ToolWrite, ToolWritten};
 use serde_json::json;
 
-use super::bed::Bed;
+use super::bed::{Bed, both_manners};
 use super::effects::{Maker, TOOL, name, registration, spec, tenant};
-use crate::support::{StoreUnderTest, both_stores};
+use crate::support::StoreUnderTest;
 
-both_stores!(
-    a_tool_changes_from_stamp_to_stamp,
-    a_lost_change_of_a_tool_leaves_no_revision,
-    a_change_is_of_one_tenant_s_tool,
-    revisions_stay_as_they_were_registered,
-    a_tool_in_use_stays,
-    a_deleted_tool_comes_back_under_the_next_revision,
-    tools_are_listed_by_name_and_tenant,
-);
-super::bed::in_transactions!(
+both_manners!(
     a_tool_changes_from_stamp_to_stamp,
     a_lost_change_of_a_tool_leaves_no_revision,
     a_change_is_of_one_tenant_s_tool,
