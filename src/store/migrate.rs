@@ -102,8 +102,8 @@ pub async fn sqlite(connection: &mut SqliteConnection) -> Result<()> {
 /// # Errors
 /// As for [`sqlite`], except that migrations before a failed one stay.
 pub async fn postgres(connection: &mut PgConnection) -> Result<()> {
-    if has_postgres_table(&mut *connection).await?
-        && missing(&found_postgres(&mut *connection).await?, POSTGRES)?.is_none()
+    if let Some(found) = recorded_postgres(connection).await?
+        && missing(&found, POSTGRES)?.is_none()
     {
         return Ok(());
     }
@@ -149,9 +149,7 @@ pub async fn check_sqlite(connection: &mut SqliteConnection) -> Result<()> {
 /// # Errors
 /// [`StoreError::Schema`] where it can't.
 pub async fn check_postgres(connection: &mut PgConnection) -> Result<()> {
-    let has_table = has_postgres_table(&mut *connection).await?;
-    let found = if has_table { found_postgres(connection).await? } else { Found::default() };
-    complete(&found, POSTGRES)
+    check_found(recorded_postgres(connection).await?)
 }
 
 /// The same of what was read in transactions of their own.
@@ -178,6 +176,14 @@ async fn found_sqlite(connection: &mut SqliteConnection) -> Result<Option<Found>
     let applied = applied(&mut *connection).await?;
     let newer = sqlx::query_as(NEWER).bind(LATEST).fetch_all(connection).await?;
     Ok(Some(Found { applied, newer }))
+}
+
+/// The same of Postgres, by one connection.
+async fn recorded_postgres(connection: &mut PgConnection) -> Result<Option<Found>> {
+    if !has_postgres_table(&mut *connection).await? {
+        return Ok(None);
+    }
+    found_postgres(connection).await.map(Some)
 }
 
 /// Whether there is a list.

@@ -94,8 +94,8 @@ impl Server {
 /// Where every connection is a session, which keeps its settings.
 async fn by_sessions(url: &str, migrate: bool) -> Result<Ways> {
     let options = parsed(url, "DATABASE_URL")?.application_name("actonce").options(SETTINGS);
-    let probe = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
-    if shares_sessions(&probe).await? {
+    let (shared, server) = probed(&options).await?;
+    if shared {
         return Err(StoreError::Open(
             "the database is reached through a pooler that gives every transaction another session (transaction \
              mode): what is prepared, locked and listened for would go astray. Set --database-pooling transaction \
@@ -103,8 +103,6 @@ async fn by_sessions(url: &str, migrate: bool) -> Result<Ways> {
                 .to_owned(),
         ));
     }
-    let server = Server::of(&mut *probe.acquire().await?).await?;
-    probe.close().await;
     server.judge()?;
     let options = if server.gives_durability_up() { options.options([(COMMITS, "on")]) } else { options };
     // A pooler in between may drop what a connection asks for at its start.
@@ -165,26 +163,27 @@ async fn by_transactions(url: &str, direct: Option<&str>, migrate: bool) -> Resu
 
 /// Whether the schema is this program's, the settings arrive, and the policies hold this role.
 async fn check(wall: &Wall) -> Result<bool> {
-    let all = || wall.scope(Tenants::All(Purpose::Migration));
-    let found = if migrate::has_postgres_table(all().await?).await? {
-        Some(migrate::found_postgres(all().await?).await?)
-    } else {
-        None
-    };
-    migrate::check_found(found)?;
+    let whose = Tenants::All(Purpose::Migration);
+    let all = || wall.scope(whose.clone());
+    migrate::check_found(recorded(wall, whose.clone()).await?)?;
     if !sqlx::query_scalar::<_, bool>(sql::HAS_SETTINGS).fetch_one(all().await?).await? {
         return Err(astray());
     }
     Ok(sqlx::query_scalar(sql::WALL_HOLDS).fetch_one(all().await?).await?)
 }
 
+/// What a database says it has applied; `None`: it has no list.
+pub(super) async fn recorded(wall: &Wall, whose: Tenants<'_>) -> Result<Option<migrate::Found>> {
+    if !migrate::has_postgres_table(wall.scope(whose.clone()).await?).await? {
+        return Ok(None);
+    }
+    migrate::found_postgres(wall.scope(whose).await?).await.map(Some)
+}
+
 /// Looks whether an address leads past the pooler to the same database. What listens there reads no table.
 pub(super) async fn past_the_pooler(url: &str, server: &Server) -> Result<PgConnectOptions> {
     let options = wall::declared(parsed(url, "DATABASE_DIRECT_URL")?.application_name("actonce").options(SETTINGS));
-    let probe = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
-    let shared = shares_sessions(&probe).await?;
-    let other = Server::of(&mut *probe.acquire().await?).await?;
-    probe.close().await;
+    let (shared, other) = probed(&options).await?;
     if shared {
         return Err(StoreError::Open(
             "DATABASE_DIRECT_URL leads to a pooler that gives sessions away, and not past it".to_owned(),
@@ -221,6 +220,15 @@ fn warn_of_wall(holds: bool) {
              does not hold it; see docs/security.md"
         );
     }
+}
+
+/// Whether these options lead to a pooler that shares sessions, and what the server says behind it.
+async fn probed(options: &PgConnectOptions) -> Result<(bool, Server)> {
+    let probe = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
+    let shared = shares_sessions(&probe).await?;
+    let server = Server::of(&mut *probe.acquire().await?).await?;
+    probe.close().await;
+    Ok((shared, server))
 }
 
 /// Whether a pooler hands one session of the database to several connections. Two connections of a database

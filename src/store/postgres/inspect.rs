@@ -2,7 +2,7 @@
 
 use sqlx::{ConnectOptions as _, Row as _};
 
-use super::connect::{Server, for_a_pooler, parsed, past_the_pooler};
+use super::connect::{Server, for_a_pooler, parsed, past_the_pooler, recorded};
 use super::sql::{self, inspect as looks};
 use super::wall::{self, Manner, Purpose, Tenants, Wall, Ways};
 use crate::limits;
@@ -50,12 +50,7 @@ async fn look(wall: &Wall) -> Result<Inspection> {
         settings.push((name, row.try_get::<String, _>(column)?));
     }
     let now_us = Some(sqlx::query_scalar(sql::NOW).fetch_one(wall.scope(ALL).await?).await?);
-    let applied = if migrate::has_postgres_table(wall.scope(ALL).await?).await? {
-        Some(migrate::found_postgres(wall.scope(ALL).await?).await?)
-    } else {
-        None
-    };
-    let schema = migrate::postgres_level(applied.as_ref())?;
+    let schema = migrate::postgres_level(recorded(wall, ALL).await?.as_ref())?;
     let mut found = Inspection {
         schema,
         write_fault: None,
