@@ -298,11 +298,10 @@ impl Quotas {
         }
         // What is settled elsewhere is not seen here: nobody is refused by an old count.
         let counting = count.counting.lock().await;
-        if !count.was_asked_lately() {
-            match count.refresh(store, tenant, most).await {
-                Ok(()) => self.weigh(tenant, &count),
-                Err(error) => tracing::warn!(%error, "the open effects of a tenant could not be counted"),
-            }
+        if !count.was_asked_lately()
+            && let Err(error) = self.refresh(store, tenant, &count, most).await
+        {
+            tracing::warn!(%error, "the open effects of a tenant could not be counted");
         }
         drop(counting);
         let whose = match count.reserve(principal, most) {
@@ -352,18 +351,25 @@ impl Quotas {
             if count.was_asked_lately() {
                 continue;
             }
-            count.refresh(store, &tenant, most).await?;
+            self.refresh(store, &tenant, &count, most).await?;
             drop(counting);
-            self.weigh(&tenant, &count);
         }
         Ok(())
     }
 
-    /// How many principals a tenant has may have changed.
-    fn weigh(&self, tenant: &Tenant, count: &Arc<Count>) {
+    /// Asks the store; how many principals a tenant has may have changed then.
+    async fn refresh(
+        &self,
+        store: &dyn Store,
+        tenant: &Tenant,
+        count: &Arc<Count>,
+        most: Most,
+    ) -> Result<(), StoreError> {
+        count.refresh(store, tenant, most).await?;
         if self.bounds.get().is_some_and(|bounds| !bounds.principals.is_off()) {
             self.tenants.insert(tenant.clone(), Arc::clone(count));
         }
+        Ok(())
     }
 }
 
