@@ -1,6 +1,7 @@
 //! HTTP: only translates.
 
 pub mod api;
+mod connection;
 pub mod dto;
 mod edge;
 mod errors;

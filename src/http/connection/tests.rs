@@ -1,0 +1,185 @@
+//! What a connection gives back when it is at rest, and what it must not.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::routing::get;
+use futures_util::stream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::Notify;
+
+use super::*;
+
+const ASK: &[u8] = b"GET /now HTTP/1.1\r\nhost: a\r\n\r\n";
+const LARGE: usize = 256 * 1024;
+
+struct Sides {
+    line: Line<DuplexStream>,
+    client: DuplexStream,
+    pace: Arc<Pace>,
+    /// Lets `/later` answer, and `/stream` end.
+    go: Arc<Notify>,
+}
+
+/// A connection and its client; so many bytes fit between them.
+fn sides(room: usize) -> Sides {
+    let go = Arc::new(Notify::new());
+    let (later, flow) = (Arc::clone(&go), Arc::clone(&go));
+    let router = Router::new()
+        .route("/now", get(async || "here"))
+        .route("/large", get(async || "x".repeat(LARGE)))
+        .route("/later", get(async move || later.notified().await))
+        .route(
+            "/stream",
+            get(async move || {
+                let first = stream::once(async { Ok::<_, Infallible>("first") });
+                let last = stream::once(async move {
+                    flow.notified().await;
+                    Ok("last")
+                });
+                Body::from_stream(futures_util::StreamExt::chain(first, last))
+            }),
+        );
+    let pace = Arc::new(Pace::new(Duration::from_secs(10), Duration::from_secs(60)));
+    let (client, stream) = tokio::io::duplex(room);
+    let line = Line::new(stream, Paced { router, pace: Arc::clone(&pace), spare: false });
+    Sides { line, client, pace, go }
+}
+
+impl Sides {
+    async fn poll(&mut self) {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        // Some rounds: what one side did is seen by the other in the next.
+        for _ in 0..4 {
+            // The streams count what a task does without a pause.
+            tokio::task::yield_now().await;
+            assert!(self.line.poll(&mut context).is_pending(), "the connection has ended");
+        }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.client.write_all(bytes).await.unwrap();
+        self.poll().await;
+    }
+
+    /// What is here to be read.
+    fn read(&mut self) -> String {
+        let mut bytes = vec![0; 2 * LARGE];
+        let read = self.client.read(&mut bytes).now_or_never();
+        bytes.truncate(read.map_or(0, Result::unwrap));
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn due(&self) -> Option<Due> {
+        self.pace.until().map(|(_, due)| due)
+    }
+
+    fn rests(&self) -> bool {
+        matches!(self.line.state, State::Resting(_))
+    }
+}
+
+#[tokio::test]
+async fn who_was_answered_rests_and_may_ask_again_in_pieces() {
+    let mut sides = sides(LARGE);
+    assert!(sides.rests(), "before the first byte");
+    for _ in 0..3 {
+        for piece in ASK.chunks(5) {
+            assert_ne!(sides.due(), Some(Due::Rest));
+            sides.send(piece).await;
+        }
+        assert!(!sides.rests());
+        assert!(sides.read().ends_with("\r\n\r\nhere"));
+        assert_eq!(sides.due(), Some(Due::Rest));
+        sides.line.rest();
+        sides.poll().await;
+        assert!(sides.rests());
+        assert_eq!(sides.due(), Some(Due::Farewell), "the idle timeout");
+    }
+    drop(sides.client);
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    assert!(sides.line.poll(&mut context).is_ready(), "who rests sees the other side's end");
+}
+
+#[tokio::test]
+async fn a_body_that_flows_and_one_that_nobody_reads_keep_their_connection() {
+    let mut sides = sides(1000);
+    sides.send(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert!(sides.read().contains("first"));
+    assert_eq!(sides.due(), Some(Due::Farewell), "its head is answered, its body goes on");
+    sides.go.notify_one();
+    sides.poll().await;
+    assert!(sides.read().contains("last"));
+    assert_eq!(sides.due(), Some(Due::Rest));
+
+    sides.send(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let mut read = 0;
+    // What is left then is on its way.
+    while read + 2000 < LARGE {
+        assert_eq!(sides.due(), Some(Due::Farewell), "{read} bytes of it are read");
+        read += sides.read().len();
+        sides.poll().await;
+    }
+    for _ in 0..4 {
+        read += sides.read().len();
+        sides.poll().await;
+    }
+    assert!(read > LARGE, "all of it");
+    assert_eq!(sides.due(), Some(Due::Rest));
+}
+
+#[tokio::test]
+async fn a_request_that_began_behind_another_is_answered_after_a_rest() {
+    let mut sides = sides(LARGE);
+    let (begin, end) = ASK.split_at(9);
+    sides.send(b"GET /later HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    sides.send(begin).await;
+    assert_eq!(sides.due(), None, "a request is under way");
+    sides.go.notify_one();
+    sides.poll().await;
+    assert!(sides.read().starts_with("HTTP/1.1 200"));
+    sides.line.rest();
+    assert_eq!(sides.due(), Some(Due::End), "its head is arriving");
+    sides.poll().await;
+    sides.send(end).await;
+    assert!(sides.read().ends_with("\r\n\r\nhere"));
+}
+
+#[tokio::test]
+async fn frames_keep_their_connection() {
+    let mut sides = sides(LARGE);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    for piece in preface.chunks(7) {
+        assert!(sides.rests(), "it may still be one or the other");
+        sides.send(piece).await;
+    }
+    // Empty settings.
+    sides.send(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await;
+    assert!(matches!(sides.line.state, State::Http2(_)));
+    assert_ne!(sides.due(), Some(Due::Rest));
+    sides.line.rest();
+    assert!(matches!(sides.line.state, State::Http2(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_connection_rests_and_ends_by_itself() {
+    let Sides { line, mut client, pace, .. } = sides(LARGE);
+    let (stopping, cut) = (CancellationToken::new(), CancellationToken::new());
+    let State::Resting(stream) = line.state else { panic!("it rests") };
+    let ended = Arc::new(AtomicBool::new(false));
+    let (ends, flag) = ((stopping.clone(), cut.clone()), Arc::clone(&ended));
+    let task = tokio::spawn(async move {
+        connection(stream, line.service, ends).await;
+        flag.store(true, Ordering::Relaxed);
+    });
+    let mut answer = [0; 1000];
+    for _ in 0..2 {
+        client.write_all(ASK).await.unwrap();
+        assert!(client.read(&mut answer).await.unwrap() > 0);
+        assert_eq!(pace.until().unwrap().1, Due::Rest);
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(pace.until().unwrap().1, Due::Farewell, "it has rested by now");
+    }
+    assert!(!ended.load(Ordering::Relaxed));
+    stopping.cancel();
+    tokio::time::timeout(Duration::from_secs(1), task).await.expect("who rests ends at once").unwrap();
+}
