@@ -38,6 +38,9 @@ pub(crate) struct FlatArgs {
     /// Effects that are dispatched and open.
     #[arg(long, default_value_t = 10_000)]
     open: u64,
+    /// The databases are those of an earlier run, with as many effects as they have.
+    #[arg(long)]
+    filled: bool,
     /// Rounds; medians are taken over them.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -62,22 +65,8 @@ const ROWS: [&str; 5] = ["effects/s", "intent p50 ms", "outcome p50 ms", "read p
 /// Fills one of two databases, and measures both in turn.
 pub(crate) async fn run(args: FlatArgs) -> Result<(), Error> {
     let names = ["flat_empty", "flat_full"];
-    if let Some(url) = &args.database_url {
-        let pool = PgPool::connect(url).await?;
-        for name in names {
-            make_database(&pool, url, name).await?;
-        }
-    }
-    let url = |name: &str| match &args.database_url {
-        Some(url) => DatabaseUrl::parse(&database_url(url, name)),
-        None => Ok(DatabaseUrl::Sqlite(args.directory.join(name).join("actonce.db"))),
-    };
-    // The empty one has a page of open effects, so that both lists answer as much.
-    for (name, settled, open_too) in [(names[0], 0, args.open.min(20)), (names[1], args.settled, args.open)] {
-        std::fs::create_dir_all(args.directory.join(name))?;
-        let store = open(&url(name)?, OpenOptions { migrate: true, connections: 2 }).await?;
-        fill(store.as_ref(), settled, open_too).await?;
-        store.close().await;
+    if !args.filled {
+        fill_both(&args, names).await?;
     }
     let bytes = size(&args, names[1]).await?;
     let mut sides = Vec::new();
@@ -124,6 +113,28 @@ pub(crate) async fn run(args: FlatArgs) -> Result<(), Error> {
     Ok(())
 }
 
+/// An empty database and a full one.
+async fn fill_both(args: &FlatArgs, names: [&str; 2]) -> Result<(), Error> {
+    if let Some(url) = &args.database_url {
+        let pool = PgPool::connect(url).await?;
+        for name in names {
+            make_database(&pool, url, name).await?;
+        }
+    }
+    let url = |name: &str| match &args.database_url {
+        Some(url) => DatabaseUrl::parse(&database_url(url, name)),
+        None => Ok(DatabaseUrl::Sqlite(args.directory.join(name).join("actonce.db"))),
+    };
+    // The empty one has a page of open effects, so that both lists answer as much.
+    for (name, settled, open_too) in [(names[0], 0, args.open.min(20)), (names[1], args.settled, args.open)] {
+        std::fs::create_dir_all(args.directory.join(name))?;
+        let store = open(&url(name)?, OpenOptions { migrate: true, connections: 2 }).await?;
+        fill(store.as_ref(), settled, open_too).await?;
+        store.close().await;
+    }
+    Ok(())
+}
+
 /// Writes effects as the service would, hashes and all, straight to the store.
 async fn fill(store: &dyn Store, settled: u64, open: u64) -> Result<(), Error> {
     const BATCH: u64 = 256;
@@ -135,7 +146,8 @@ async fn fill(store: &dyn Store, settled: u64, open: u64) -> Result<(), Error> {
         for number in done..(done + BATCH).min(settled + open) {
             let (intent, outcome) = ceiling::changes("fill", number, now)?;
             intents.push(intent);
-            if number < settled {
+            // Those that stay open come first, as they do after some time.
+            if number >= open {
                 outcomes.push(outcome);
             }
         }

@@ -3,12 +3,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use super::backlog::{Backlog, Speed};
 use super::batch::LaneError;
 use crate::limits;
 use crate::store::{ChangeSet, Committed, Store, StoreError};
@@ -27,6 +29,7 @@ type CommitReply = (Result<Committed, LaneError>, Option<BatchTimes>);
 #[derive(Debug, Clone)]
 pub struct CommitLane {
     jobs: mpsc::Sender<CommitJob>,
+    backlog: Arc<Backlog>,
 }
 
 impl std::fmt::Debug for CommitJob {
@@ -39,7 +42,14 @@ impl CommitLane {
     /// The lane, and the loop that must be run for it; the loop ends when all senders are gone.
     pub fn new(store: Arc<dyn Store>) -> (Self, impl Future<Output = ()> + Send) {
         let (jobs, queue) = mpsc::channel(limits::COMMIT_QUEUE);
-        (Self { jobs }, run_commits(store, queue))
+        let backlog = Arc::new(Backlog::default());
+        (Self { jobs, backlog: Arc::clone(&backlog) }, run_commits(store, queue, backlog))
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn backlog(&self) -> &Backlog {
+        &self.backlog
     }
 
     /// Commits one change, together with whatever else waits.
@@ -49,9 +59,14 @@ impl CommitLane {
     pub async fn commit(&self, change: ChangeSet) -> Result<Committed, LaneError> {
         let (reply, answer) = oneshot::channel();
         let (sent, bound) = (probe::sent(), change.bound_bytes());
-        self.jobs.try_send(CommitJob { change, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => LaneError::Full,
-            mpsc::error::TrySendError::Closed(_) => LaneError::Stopped,
+        // Counted first: its commit may be over before this goes on.
+        self.backlog.grows();
+        self.jobs.try_send(CommitJob { change, reply }).map_err(|error| {
+            self.backlog.shrinks(1);
+            match error {
+                mpsc::error::TrySendError::Full(_) => LaneError::Full,
+                mpsc::error::TrySendError::Closed(_) => LaneError::Stopped,
+            }
         })?;
         let (committed, times) = answer.await.map_err(|_| LaneError::Stopped)?;
         if let Some(times) = times {
@@ -61,20 +76,27 @@ impl CommitLane {
     }
 }
 
-async fn run_commits(store: Arc<dyn Store>, mut queue: mpsc::Receiver<CommitJob>) {
-    let mut waiting = Waiting::default();
+async fn run_commits(store: Arc<dyn Store>, mut queue: mpsc::Receiver<CommitJob>, backlog: Arc<Backlog>) {
+    let (mut waiting, mut speed) = (Waiting::default(), Speed::default());
     let mut under_way = FuturesUnordered::new();
     let (mut came, mut is_open) = (Vec::with_capacity(limits::COMMIT_CHANGES), true);
     loop {
         while under_way.is_empty() || (under_way.len() < store.commits_at_once() && waiting.is_worth_another()) {
             let Some(batch) = waiting.next_batch() else { break };
+            speed.begins(Instant::now());
             under_way.push(commit_batch(Arc::clone(&store), batch));
         }
         if !is_open && under_way.is_empty() {
             return;
         }
         tokio::select! {
-            Some(keys) = under_way.next() => waiting.release(&keys),
+            Some(done) = under_way.next() => {
+                waiting.release(&done.keys);
+                backlog.shrinks(done.answered);
+                if let Some(in_time) = speed.ended(done.answered, !under_way.is_empty(), Instant::now()) {
+                    backlog.measured(in_time);
+                }
+            }
             count = queue.recv_many(&mut came, waiting.room()), if is_open && waiting.room() > 0 => {
                 is_open = count > 0;
                 waiting.jobs.append(&mut came);
@@ -149,8 +171,17 @@ fn keys_of(change: &ChangeSet) -> impl Iterator<Item = Uuid> {
     [Some(change.key().effect), act].into_iter().flatten()
 }
 
-/// Commits a batch and answers its members; returns what it was about.
-async fn commit_batch(store: Arc<dyn Store>, batch: CommitBatch) -> Vec<Uuid> {
+/// A batch that is over.
+struct Done {
+    /// What it was about.
+    keys: Vec<Uuid>,
+    /// How many have their answer.
+    answered: usize,
+}
+
+/// Commits a batch and answers its members.
+async fn commit_batch(store: Arc<dyn Store>, batch: CommitBatch) -> Done {
+    let answered = batch.replies.len().saturating_add(batch.overtaken.len());
     let (answers, times) = probe::batch(batch.changes.len(), commit_all(store.as_ref(), &batch.changes)).await;
     meters::committed(batch.changes.len(), times.took());
     for (reply, answer) in batch.replies.into_iter().zip(answers) {
@@ -160,7 +191,7 @@ async fn commit_batch(store: Arc<dyn Store>, batch: CommitBatch) -> Vec<Uuid> {
     for reply in batch.overtaken {
         drop(reply.send((Ok(Committed::Lost), None)));
     }
-    batch.keys
+    Done { keys: batch.keys, answered }
 }
 
 async fn commit_all(store: &dyn Store, changes: &[ChangeSet]) -> Vec<Result<Committed, LaneError>> {

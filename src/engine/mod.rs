@@ -1,6 +1,7 @@
 //! The engine joins the pure decisions and the store: load, decide, commit; on a lost
 //! compare-and-set load and decide again, a bounded number of times.
 
+pub mod backlog;
 pub mod batch;
 pub mod bells;
 pub mod clock;
@@ -33,6 +34,7 @@ use crate::limits;
 use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError, Unloadable};
 use crate::telemetry::phase::Phase;
 use crate::telemetry::{meters, probe};
+use backlog::Backlog;
 use batch::{LaneError, ReadLane, Records, Revisions};
 use clock::DatabaseClock;
 use commits::CommitLane;
@@ -254,6 +256,12 @@ impl Engine {
     #[must_use]
     pub const fn quotas(&self) -> &quotas::Quotas {
         &self.quotas
+    }
+
+    /// What waits for commits.
+    #[must_use]
+    pub fn backlog(&self) -> &Backlog {
+        self.commits.backlog()
     }
 
     /// Those who wait.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
@@ -61,6 +61,9 @@ async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next)
         not_now("Too many connections are open.")
     } else if is_full {
         not_now("Too many requests are in flight.")
+    } else if state.service.backlog().is_long() && begins_an_act(&request, stands) {
+        metrics::counter!("actonce_acts_refused_total").increment(1);
+        not_now("So much waits for its commit that no new act is begun.")
     } else if state.starting.load(Ordering::Acquire) && !request.method().is_safe() {
         // Nothing was looked at yet, so repeating it is all there is to do.
         not_now("The service is starting: it looks at incomplete work first.")
@@ -87,6 +90,13 @@ async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next)
     tell(&mut response, &state.telemetry, probe, &timing);
     state.telemetry.finished(method, route.label(), status, timing);
     response
+}
+
+/// Whether it asks for an act to begin. Whatever follows one is not refused for what waits: an outcome that finds no
+/// place is a doubt.
+fn begins_an_act(request: &Request, stands: impl Fn(&[&str]) -> bool) -> bool {
+    request.method() == Method::POST
+        && stands(&["/api/intents", "/api/intents/batch", "/api/effects/{operation_id}/dispatch"])
 }
 
 /// Nothing was done, and the same may be sent again in a second.

@@ -41,6 +41,8 @@ impl Service {
     pub async fn refresh_gauges(&self) {
         let swept = *self.gauges.swept.lock().unwrap_or_else(PoisonError::into_inner);
         metrics::gauge!("actonce_sweep_age_seconds").set(swept.elapsed().as_secs_f64());
+        let commits = u32::try_from(self.backlog().count()).unwrap_or(u32::MAX);
+        metrics::gauge!("actonce_commits_waiting").set(f64::from(commits));
         let waiters = u32::try_from(self.engine().waiters().count()).unwrap_or(u32::MAX);
         metrics::gauge!("actonce_waiters").set(f64::from(waiters));
         let listeners = u32::try_from(self.event_listeners()).unwrap_or(u32::MAX);

@@ -51,6 +51,7 @@ const DESCRIBED: &[(&str, Kind, &str)] = &[
     ("actonce_sweeps_total", Kind::Counter, "Sweeps begun"),
     ("actonce_sweep_age_seconds", Kind::Gauge, "Time since the last sweep that succeeded"),
     ("actonce_background_restarts_total", Kind::Counter, "Background loops that panicked and were begun again"),
+    ("actonce_commits_waiting", Kind::Gauge, "Changes that wait for a commit or are in one"),
     ("actonce_waiters", Kind::Gauge, "Requests that wait on purpose"),
     ("actonce_event_listeners", Kind::Gauge, "Streams of events, and requests that wait for some"),
     ("actonce_event_streams_ended_total", Kind::Counter, "Streams of events that ended, by reason"),
@@ -83,6 +84,7 @@ const DESCRIBED: &[(&str, Kind, &str)] = &[
     ("actonce_tls_reloads_total", Kind::Counter, "New certificates that were taken or refused"),
     ("actonce_tls_files_refused", Kind::Gauge, "Whether the files have a certificate that can't be used"),
     ("actonce_tls_certificate_expires_seconds", Kind::Gauge, "When the certificate ends, in seconds since 1970"),
+    ("actonce_acts_refused_total", Kind::Counter, "New acts that were refused because much waits for its commit"),
     ("actonce_connections_refused_total", Kind::Counter, "Connections beyond the bound, answered or closed"),
     ("actonce_rate_limited_total", Kind::Counter, "Requests over the rate of a tenant or a principal"),
     ("actonce_quota_refused_total", Kind::Counter, "New effects that a quota refused, by quota"),
@@ -162,6 +164,7 @@ fn begin_at_zero() {
     for by in ["tenant", "principal"] {
         metrics::counter!("actonce_rate_limited_total", "by" => by).increment(0);
     }
+    metrics::counter!("actonce_acts_refused_total").increment(0);
     metrics::counter!("actonce_checkpoint_failures_total").increment(0);
     metrics::counter!("jwks_refresh_failures_total").increment(0);
     metrics::counter!("actonce_spans_exported_total").increment(0);

@@ -92,10 +92,13 @@ struct Line<S: AsyncRead + AsyncWrite + Unpin> {
     service: Paced,
 }
 
+type Http1<S> = http1::Connection<TokioIo<PacedStream<S>>, Paced>;
+type Http2<S> = http2::Connection<TokioIo<PacedStream<S>>, Paced, TokioExecutor>;
+
 enum State<S: AsyncRead + AsyncWrite + Unpin> {
     Resting(PacedStream<S>),
-    Http1(Box<http1::Connection<TokioIo<PacedStream<S>>, Paced>>),
-    Http2(Pin<Box<http2::Connection<TokioIo<PacedStream<S>>, Paced, TokioExecutor>>>),
+    Http1(Box<Http1<S>>),
+    Http2(Pin<Box<Http2<S>>>),
     Ended,
 }
 

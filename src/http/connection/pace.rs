@@ -12,7 +12,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
 /// How long after the last byte of an answer the buffers of HTTP stay: who asks again within it pays nothing for them.
-const REST: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_millis(200);
 
 /// What is done to a connection when its time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

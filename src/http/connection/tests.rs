@@ -39,7 +39,7 @@ fn sides(room: usize) -> Sides {
                 Body::from_stream(futures_util::StreamExt::chain(first, last))
             }),
         );
-    let pace = Arc::new(Pace::new(Duration::from_secs(10), Duration::from_secs(60)));
+    let pace = Arc::new(Pace::new(Duration::from_secs(10), Duration::from_mins(1)));
     let (client, stream) = tokio::io::duplex(room);
     let line = Line::new(stream, Paced { router, pace: Arc::clone(&pace), spare: false });
     Sides { line, client, pace, go }
@@ -47,11 +47,11 @@ fn sides(room: usize) -> Sides {
 
 impl Sides {
     async fn poll(&mut self) {
-        let mut context = Context::from_waker(std::task::Waker::noop());
         // Some rounds: what one side did is seen by the other in the next.
         for _ in 0..4 {
             // The streams count what a task does without a pause.
             tokio::task::yield_now().await;
+            let mut context = Context::from_waker(std::task::Waker::noop());
             assert!(self.line.poll(&mut context).is_pending(), "the connection has ended");
         }
     }
@@ -167,7 +167,8 @@ async fn a_connection_rests_and_ends_by_itself() {
     let State::Resting(stream) = line.state else { panic!("it rests") };
     let ended = Arc::new(AtomicBool::new(false));
     let (ends, flag) = ((stopping.clone(), cut.clone()), Arc::clone(&ended));
-    let task = tokio::spawn(async move {
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
         connection(stream, line.service, ends).await;
         flag.store(true, Ordering::Relaxed);
     });
@@ -176,10 +177,10 @@ async fn a_connection_rests_and_ends_by_itself() {
         client.write_all(ASK).await.unwrap();
         assert!(client.read(&mut answer).await.unwrap() > 0);
         assert_eq!(pace.until().unwrap().1, Due::Rest);
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tokio::time::sleep(Duration::from_millis(600)).await;
         assert_eq!(pace.until().unwrap().1, Due::Farewell, "it has rested by now");
     }
     assert!(!ended.load(Ordering::Relaxed));
     stopping.cancel();
-    tokio::time::timeout(Duration::from_secs(1), task).await.expect("who rests ends at once").unwrap();
+    tokio::time::timeout(Duration::from_secs(1), tasks.join_next()).await.expect("who rests ends at once");
 }

@@ -4,6 +4,7 @@
 
 mod adapter;
 mod clock;
+mod crowd;
 mod exhausted;
 mod full;
 mod schema;

@@ -16,7 +16,7 @@ use crate::support::{Answer, Api, Options, Server, StoreUnderTest, bodies, both_
 both_stores!(a_commit_that_lands_late_is_not_applied_twice);
 
 /// Keeps everybody from writing until it is told to end.
-async fn hold(server: &Server) -> impl Future<Output = ()> + use<> {
+pub(super) async fn hold(server: &Server) -> impl Future<Output = ()> + use<> {
     let (release, released) = oneshot::channel::<()>();
     let (holds, held) = oneshot::channel::<()>();
     let (url, file) = (server.database_url().map(str::to_owned), server.data_dir().join(SQLITE_FILE));
