@@ -90,7 +90,7 @@ pub const COMMIT_BESIDE: usize = 32;
 /// Most changes that may queue for a commit; more are refused with `capacity`.
 pub const COMMIT_QUEUE: usize = 8_192;
 /// Milliseconds that a new act may have to wait for its commit, by how fast the store commits; beyond it is refused with `capacity`.
-pub const BACKLOG_WAIT_MILLIS: u64 = 250;
+pub const BACKLOG_WAIT_MILLIS: u64 = 100;
 /// Times a command is decided again after a lost compare-and-set.
 pub const COMMIT_RETRIES: u32 = 12;
 /// Longest deadline any tool may register.

@@ -90,7 +90,7 @@ impl Many {
         const TRANSACTIONS: &str =
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'many_one'";
         // What the start did is reported with some delay.
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(15)).await;
         let (before, spent): (i64, _) = (sqlx::query_scalar(TRANSACTIONS).fetch_one(pool).await?, server.cpu());
         tokio::time::sleep(Duration::from_secs(30)).await;
         let (after, spent): (i64, _) = (sqlx::query_scalar(TRANSACTIONS).fetch_one(pool).await?, server.cpu() - spent);

@@ -51,38 +51,31 @@ pub(super) async fn edge(State(state): State<AppState>, request: Request, next: 
 async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next) -> Response {
     let method = known_method(request.method());
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let stands = |names: &[&str]| matched.as_ref().is_some_and(|path| names.iter().any(|n| path.as_str().ends_with(n)));
+    let path = matched.as_ref().map(MatchedPath::as_str);
     // Whether the process runs has to be told above all when it has much to do: it takes no place among the others.
-    let in_flight = (!stands(&["/livez"])).then(|| InFlight::begin(&state.in_flight));
-    let is_full = in_flight.as_ref().is_some_and(|(_, before)| *before >= state.bounds.max_in_flight);
-    let is_spare = request.extensions().get::<Spare>().is_some() && !stands(&["/livez", "/readyz", "/metrics"]);
-    let mut response = if is_spare {
-        metrics::counter!("actonce_connections_refused_total", "how" => "answered").increment(1);
-        not_now("Too many connections are open.")
-    } else if is_full {
-        not_now("Too many requests are in flight.")
-    } else if state.service.backlog().is_long() && begins_an_act(&request, stands) {
-        metrics::counter!("actonce_acts_refused_total").increment(1);
-        not_now("So much waits for its commit that no new act is begun.")
-    } else if state.starting.load(Ordering::Acquire) && !request.method().is_safe() {
-        // Nothing was looked at yet, so repeating it is all there is to do.
-        not_now("The service is starting: it looks at incomplete work first.")
+    let in_flight = (!stands(path, &["/livez"])).then(|| InFlight::begin(&state.in_flight));
+    let before = in_flight.as_ref().map_or(0, |(_, before)| *before);
+    let refused = why_not(state, &request, path, before);
+    let mut response = if let Some(why) = refused {
+        // Nothing was done, and the same may be sent again in a second.
+        Problem::new(ProblemType::Capacity, why).with("retry_after_seconds", 1).into_response()
     } else {
         let extra = if request.headers().contains_key("prefer") { limits::WAIT_MAX_SECONDS } else { 0 };
         // An export takes the time that its upload takes; its own bounds are with its reader.
-        let is_export = matched.as_ref().is_some_and(|path| path.as_str().ends_with("/api/reports/bypass"));
+        let is_export = stands(path, &["/api/reports/bypass"]);
         let upload = if is_export { limits::BYPASS_BODY_SECONDS } else { 0 };
         let limit = state.bounds.request_timeout + Duration::from_secs(u64::from(extra).saturating_add(upload));
         answer(request, next, limit).await
     };
     drop(in_flight);
-    let route = state.routes.route(matched.as_ref().map(MatchedPath::as_str));
+    let route = state.routes.route(path);
     let status = response.status().as_u16();
     let timing = probe.timing();
     route.answered(status, timing.total);
     let millis = timing.total.as_secs_f64() * 1000.0;
     let path = &**route.label();
-    if status >= 500 {
+    // Those who are refused are counted. A line for each would cost more than its refusal, when there is least to spare.
+    if status >= 500 && refused.is_none() {
         tracing::warn!(method, path, status, millis, "request failed");
     } else {
         tracing::debug!(method, path, status, millis, "request");
@@ -92,16 +85,34 @@ async fn observed(state: &AppState, probe: &Probe, request: Request, next: Next)
     response
 }
 
-/// Whether it asks for an act to begin. Whatever follows one is not refused for what waits: an outcome that finds no
-/// place is a doubt.
-fn begins_an_act(request: &Request, stands: impl Fn(&[&str]) -> bool) -> bool {
-    request.method() == Method::POST
-        && stands(&["/api/intents", "/api/intents/batch", "/api/effects/{operation_id}/dispatch"])
+/// Whether it is one of these paths, under whatever base.
+fn stands(path: Option<&str>, names: &[&str]) -> bool {
+    path.is_some_and(|path| names.iter().any(|name| path.ends_with(name)))
 }
 
-/// Nothing was done, and the same may be sent again in a second.
-fn not_now(detail: &str) -> Response {
-    Problem::new(ProblemType::Capacity, detail).with("retry_after_seconds", 1).into_response()
+/// Why nothing is done for a request, if that is so; before it so many were in flight.
+fn why_not(state: &AppState, request: &Request, path: Option<&str>, before: usize) -> Option<&'static str> {
+    if request.extensions().get::<Spare>().is_some() && !stands(path, &["/livez", "/readyz", "/metrics"]) {
+        metrics::counter!("actonce_connections_refused_total", "how" => "answered").increment(1);
+        return Some("Too many connections are open.");
+    }
+    if before >= state.bounds.max_in_flight {
+        return Some("Too many requests are in flight.");
+    }
+    if state.service.backlog().is_long() && begins_an_act(request, path) {
+        metrics::counter!("actonce_acts_refused_total").increment(1);
+        return Some("So much waits for its commit that no new act is begun.");
+    }
+    // Nothing was looked at yet, so repeating it is all there is to do.
+    let is_early = state.starting.load(Ordering::Acquire) && !request.method().is_safe();
+    is_early.then_some("The service is starting: it looks at incomplete work first.")
+}
+
+/// Whether it asks for an act to begin. Whatever follows one is not refused for what waits: an outcome that finds no
+/// place is a doubt.
+fn begins_an_act(request: &Request, path: Option<&str>) -> bool {
+    const BEGINNINGS: [&str; 3] = ["/api/intents", "/api/intents/batch", "/api/effects/{operation_id}/dispatch"];
+    request.method() == Method::POST && stands(path, &BEGINNINGS)
 }
 
 async fn answer(request: Request, next: Next, limit: Duration) -> Response {
