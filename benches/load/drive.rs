@@ -2,8 +2,8 @@
 //! (requests are due at a fixed rate, and latency counts from when a request was due, so a stalled
 //! server can't hide behind a generator that waits for it).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -84,14 +84,35 @@ struct Shared {
     stop: AtomicBool,
     started: Instant,
     due: AtomicU64,
+    tallies: Vec<Mutex<Tally>>,
 }
 
-struct Lane {
+impl Shared {
+    fn note(&self, lane: usize, what: impl FnOnce(&mut Tally)) {
+        what(&mut self.tallies[lane % TALLIES].lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn error(&self, lane: usize) {
+        self.note(lane, |tally| tally.errors += 1);
+    }
+}
+
+/// Lanes share these: a histogram has hundreds of kilobytes, and one for each of thousands of lanes would take from the
+/// machine what is to be measured.
+const TALLIES: usize = 8;
+
+struct Tally {
     first: Histogram<u64>,
     second: Histogram<u64>,
     rounds: u64,
     refused: u64,
     errors: u64,
+}
+
+impl Tally {
+    fn new() -> Mutex<Self> {
+        Mutex::new(Self { first: histogram(), second: histogram(), rounds: 0, refused: 0, errors: 0 })
+    }
 }
 
 fn histogram() -> Histogram<u64> {
@@ -107,10 +128,11 @@ pub(crate) async fn drive(plan: Plan, workload: Arc<Workload>) -> Outcome {
         started: Instant::now(),
         due: AtomicU64::new(0),
         plan: plan.clone(),
+        tallies: (0..TALLIES).map(|_| Tally::new()).collect(),
     });
     let mut lanes = tokio::task::JoinSet::new();
-    for _ in 0..plan.connections {
-        lanes.spawn(lane(Arc::clone(&shared)));
+    for number in 0..plan.connections {
+        lanes.spawn(lane(Arc::clone(&shared), number));
     }
     tokio::time::sleep(plan.warm_up).await;
     shared.measuring.store(true, Ordering::Release);
@@ -120,20 +142,19 @@ pub(crate) async fn drive(plan: Plan, workload: Arc<Workload>) -> Outcome {
     let seconds = begun.elapsed().as_secs_f64();
     shared.stop.store(true, Ordering::Release);
     let mut outcome = Outcome { rounds: 0, seconds, first: histogram(), second: histogram(), refused: 0, errors: 0 };
-    while let Some(lane) = lanes.join_next().await {
-        if let Ok(lane) = lane {
-            outcome.rounds += lane.rounds;
-            outcome.refused += lane.refused;
-            outcome.errors += lane.errors;
-            outcome.first += lane.first;
-            outcome.second += lane.second;
-        }
+    while lanes.join_next().await.is_some() {}
+    for tally in &shared.tallies {
+        let tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.rounds += tally.rounds;
+        outcome.refused += tally.refused;
+        outcome.errors += tally.errors;
+        outcome.first += &tally.first;
+        outcome.second += &tally.second;
     }
     outcome
 }
 
-async fn lane(shared: Arc<Shared>) -> Lane {
-    let mut lane = Lane { first: histogram(), second: histogram(), rounds: 0, refused: 0, errors: 0 };
+async fn lane(shared: Arc<Shared>, number: usize) {
     let mut connection = None;
     while !shared.stop.load(Ordering::Acquire) {
         let since = match shared.plan.rate {
@@ -150,25 +171,24 @@ async fn lane(shared: Arc<Shared>) -> Lane {
             None => match Connection::open(&shared.plan.address).await {
                 Ok(open) => connection.insert(open),
                 Err(_) => {
-                    lane.errors += 1;
+                    shared.error(number);
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
         };
         let measured = shared.measuring.load(Ordering::Acquire);
-        if round(open, &shared, &mut lane, since, measured).await.is_err() {
-            lane.errors += 1;
+        if round(open, &shared, number, since, measured).await.is_err() {
+            shared.error(number);
             connection = None;
         }
     }
-    lane
 }
 
 async fn round(
     connection: &mut Connection,
     shared: &Shared,
-    lane: &mut Lane,
+    lane: usize,
     since: Instant,
     measured: bool,
 ) -> std::io::Result<()> {
@@ -189,38 +209,40 @@ async fn round(
     let expected = if shared.plan.kind == Kind::Pair { 201 } else { 200 };
     let status = answer.status;
     if status == 503 {
-        lane.refused += u64::from(measured);
+        shared.note(lane, |tally| tally.refused += u64::from(measured));
         return Ok(());
     }
     if status != expected {
-        lane.errors += 1;
+        shared.error(lane);
         return Ok(());
     }
     let mut second = None;
     if shared.plan.kind == Kind::Pair {
         let Some(dispatch_id) = member(answer.body, "dispatch_id").map(str::to_owned) else {
-            lane.errors += 1;
+            shared.error(lane);
             return Ok(());
         };
         let request = workload.outcome(number, &dispatch_id);
         let since = Instant::now();
         let status = connection.call(&request).await?.status;
         if status == 503 {
-            lane.refused += u64::from(measured);
+            shared.note(lane, |tally| tally.refused += u64::from(measured));
             return Ok(());
         }
         if status != 200 {
-            lane.errors += 1;
+            shared.error(lane);
             return Ok(());
         }
         second = Some(micros(since));
     }
     if measured && shared.measuring.load(Ordering::Acquire) {
-        lane.rounds += 1;
-        let _ = lane.first.record(took);
-        if let Some(second) = second {
-            let _ = lane.second.record(second);
-        }
+        shared.note(lane, |tally| {
+            tally.rounds += 1;
+            let _ = tally.first.record(took);
+            if let Some(second) = second {
+                let _ = tally.second.record(second);
+            }
+        });
     }
     Ok(())
 }

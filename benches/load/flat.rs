@@ -125,8 +125,8 @@ async fn fill_both(args: &FlatArgs, names: [&str; 2]) -> Result<(), Error> {
         Some(url) => DatabaseUrl::parse(&database_url(url, name)),
         None => Ok(DatabaseUrl::Sqlite(args.directory.join(name).join("actonce.db"))),
     };
-    // The empty one has a page of open effects, so that both lists answer as much.
-    for (name, settled, open_too) in [(names[0], 0, args.open.min(20)), (names[1], args.settled, args.open)] {
+    // The empty one has a page of open effects, so that both lists answer as much; it comes last, as their leases run.
+    for (name, settled, open_too) in [(names[1], args.settled, args.open), (names[0], 0, args.open.min(20))] {
         std::fs::create_dir_all(args.directory.join(name))?;
         let store = open(&url(name)?, OpenOptions { migrate: true, connections: 2 }).await?;
         fill(store.as_ref(), settled, open_too).await?;
@@ -146,8 +146,8 @@ async fn fill(store: &dyn Store, settled: u64, open: u64) -> Result<(), Error> {
         for number in done..(done + BATCH).min(settled + open) {
             let (intent, outcome) = ceiling::changes("fill", number, now)?;
             intents.push(intent);
-            // Those that stay open come first, as they do after some time.
-            if number >= open {
+            // Those that stay open come last: their leases run while the others are written.
+            if number < settled {
                 outcomes.push(outcome);
             }
         }

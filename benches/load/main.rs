@@ -24,6 +24,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use drive::{Kind, Plan, drive};
 use workload::{Workload, salt};
 
+/// What the generator takes of the machine is missing to what it measures.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Debug, Parser)]
 #[command(about = "Load for Actonce, or for anything that answers like it")]
 struct Cli {

@@ -17,7 +17,8 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -26,6 +27,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use futures_util::task::AtomicWaker;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -50,14 +52,23 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'stati
     let pace = Arc::clone(&service.pace);
     let mut line = Line::new(stream, service);
     let (mut stop, mut cut) = (pin!(stopping.cancelled()), pin!(cut.cancelled()));
+    let bell = Arc::new(Bell { rung: AtomicBool::new(true), task: AtomicWaker::new() });
+    let ringing = Waker::from(Arc::clone(&bell));
     let mut alarm = pin!(tokio::time::sleep_until(pace.first_head()));
     let (mut stopped, mut leaving) = (false, None);
     poll_fn(|context| {
-        if !stopped && stop.as_mut().poll(context).is_ready() {
-            stopped = true;
-            line.end_gracefully();
+        bell.task.register(context.waker());
+        if bell.rung.swap(false, Ordering::AcqRel) {
+            let mut context = Context::from_waker(&ringing);
+            if cut.as_mut().poll(&mut context).is_ready() {
+                return Poll::Ready(());
+            }
+            if !stopped && stop.as_mut().poll(&mut context).is_ready() {
+                stopped = true;
+                line.end_gracefully();
+            }
         }
-        if line.poll(context).is_ready() || cut.as_mut().poll(context).is_ready() {
+        if line.poll(context).is_ready() {
             return Poll::Ready(());
         }
         loop {
@@ -84,6 +95,20 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'stati
         }
     })
     .await;
+}
+
+/// Tells a connection that one of its ends may have come. All connections share these, and each look at them takes a
+/// lock: too dear for every byte that comes.
+struct Bell {
+    rung: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.task.wake();
+    }
 }
 
 /// A stream with what is spoken on it.

@@ -1,7 +1,5 @@
 //! What a connection gives back when it is at rest, and what it must not.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use axum::routing::get;
 use futures_util::stream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -161,26 +159,42 @@ async fn frames_keep_their_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_rests_and_ends_by_itself() {
-    let Sides { line, mut client, pace, .. } = sides(LARGE);
-    let (stopping, cut) = (CancellationToken::new(), CancellationToken::new());
-    let State::Resting(stream) = line.state else { panic!("it rests") };
-    let ended = Arc::new(AtomicBool::new(false));
-    let (ends, flag) = ((stopping.clone(), cut.clone()), Arc::clone(&ended));
-    let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(async move {
-        connection(stream, line.service, ends).await;
-        flag.store(true, Ordering::Relaxed);
-    });
-    let mut answer = [0; 1000];
-    for _ in 0..2 {
-        client.write_all(ASK).await.unwrap();
-        assert!(client.read(&mut answer).await.unwrap() > 0);
-        assert_eq!(pace.until().unwrap().1, Due::Rest);
-        tokio::time::sleep(Duration::from_millis(600)).await;
-        assert_eq!(pace.until().unwrap().1, Due::Farewell, "it has rested by now");
+async fn a_connection_rests_by_itself_and_ends_when_it_is_told() {
+    for told in ["stop", "cut", "stop under way", "cut under way"] {
+        let Sides { line, mut client, pace, go } = sides(LARGE);
+        let (stopping, cut) = (CancellationToken::new(), CancellationToken::new());
+        let State::Resting(stream) = line.state else { panic!("it rests") };
+        let ends = (stopping.clone(), cut.clone());
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(connection(stream, line.service, ends));
+        let mut answer = [0; 1000];
+        for _ in 0..2 {
+            client.write_all(ASK).await.unwrap();
+            assert!(client.read(&mut answer).await.unwrap() > 0);
+            assert_eq!(pace.until().unwrap().1, Due::Rest);
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            assert_eq!(pace.until().unwrap().1, Due::Farewell, "it has rested by now");
+        }
+        assert!(tasks.try_join_next().is_none());
+        let is_under_way = told.ends_with("way");
+        if is_under_way {
+            client.write_all(b"GET /later HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(pace.until(), None);
+        }
+        if told.starts_with("stop") {
+            stopping.cancel()
+        } else {
+            cut.cancel()
+        }
+        if told == "stop under way" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(tasks.try_join_next().is_none(), "what is under way is answered first");
+            go.notify_one();
+            let read = client.read(&mut answer).await.unwrap();
+            assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
+        }
+        let ended = tokio::time::timeout(Duration::from_secs(1), tasks.join_next()).await;
+        ended.unwrap_or_else(|_| panic!("{told}: it goes on")).unwrap().unwrap();
     }
-    assert!(!ended.load(Ordering::Relaxed));
-    stopping.cancel();
-    tokio::time::timeout(Duration::from_secs(1), tasks.join_next()).await.expect("who rests ends at once");
 }
