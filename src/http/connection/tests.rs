@@ -49,7 +49,7 @@ impl Sides {
         for _ in 0..4 {
             // The streams count what a task does without a pause.
             tokio::task::yield_now().await;
-            let mut context = Context::from_waker(std::task::Waker::noop());
+            let mut context = Context::from_waker(Waker::noop());
             assert!(self.line.poll(&mut context).is_pending(), "the connection has ended");
         }
     }
@@ -94,7 +94,7 @@ async fn who_was_answered_rests_and_may_ask_again_in_pieces() {
         assert_eq!(sides.due(), Some(Due::Farewell), "the idle timeout");
     }
     drop(sides.client);
-    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     assert!(sides.line.poll(&mut context).is_ready(), "who rests sees the other side's end");
 }
 
@@ -183,9 +183,9 @@ async fn a_connection_rests_by_itself_and_ends_when_it_is_told() {
             assert_eq!(pace.until(), None);
         }
         if told.starts_with("stop") {
-            stopping.cancel()
+            stopping.cancel();
         } else {
-            cut.cancel()
+            cut.cancel();
         }
         if told == "stop under way" {
             tokio::time::sleep(Duration::from_millis(50)).await;
