@@ -8,6 +8,7 @@ pub mod clock;
 pub mod commits;
 mod elapsed;
 pub mod encode;
+mod error;
 pub mod fresh;
 pub mod grants;
 pub mod quotas;
@@ -24,88 +25,29 @@ use uuid::Uuid;
 use crate::domain::command::{Command, Propose};
 use crate::domain::decide::{self, Answer, Change, Context, Decision};
 use crate::domain::ids::{EffectKey, Name, Tenant};
-use crate::domain::quota::Bounded;
 use crate::domain::record::{Intent, Record};
 use crate::domain::refusal::Refusal;
 use crate::domain::restore::fence_base;
 use crate::domain::state::{Directive, State};
 use crate::domain::tool::DuplicateRule;
 use crate::limits;
-use crate::store::{Backend, ChangeSet, Committed, Corruption, Renewal, Store, StoreError, Unloadable};
+use crate::store::{Backend, ChangeSet, Committed, Renewal, Store, StoreError};
 use crate::telemetry::phase::Phase;
 use crate::telemetry::{meters, probe};
 use backlog::Backlog;
-use batch::{LaneError, ReadLane, Records, Revisions};
+use batch::{ReadLane, Records, Revisions};
 use clock::DatabaseClock;
 use commits::CommitLane;
+pub use error::EngineError;
 use fresh::{Fresh, Seals};
 use sessions::Sessions;
+pub use tools::AdHocTools;
 use tools::Tools;
 use waiters::Waiters;
 use wakes::Wakes;
 
 /// Bytes of records that one process remembers. A stale record is harmless: commits check.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
-
-/// Why the engine has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The domain refused.
-    #[error("refused: {refusal:?}")]
-    Refused {
-        /// Why.
-        refusal: Refusal,
-        /// The effect as it is, where there is one.
-        record: Option<Arc<Record>>,
-    },
-    /// The tenant or the principal has as many effects open as it may; nothing but a new one is refused for that.
-    #[error("over the quota of open effects")]
-    OverQuota {
-        /// Whose.
-        whose: Bounded,
-        /// The bound.
-        most: u32,
-    },
-    /// The tool is not registered, and the tenant may not use others.
-    #[error("the tool is not registered")]
-    UnknownTool,
-    /// The store or a queue failed.
-    #[error(transparent)]
-    Lane(#[from] LaneError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A stored row can't be read back.
-    #[error(transparent)]
-    Corrupt(#[from] Corruption),
-    /// The effect changed under every try.
-    #[error("the effect changes too fast")]
-    Contention,
-    /// Too many wait already.
-    #[error("too many requests wait")]
-    TooManyWaiters,
-    /// Arguments have to be retained and can't be sealed.
-    #[error("the arguments can't be sealed")]
-    Unsealed,
-    /// A document of ours can't be written as JSON.
-    #[error("serialization failed")]
-    Encode(#[from] serde_json::Error),
-}
-
-impl From<Refusal> for EngineError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused { refusal, record: None }
-    }
-}
-
-impl From<Unloadable> for EngineError {
-    fn from(error: Unloadable) -> Self {
-        match error {
-            Unloadable::Corrupt(corruption) => Self::Corrupt(corruption),
-            Unloadable::Pruned(tombstone) => Refusal::Pruned(tombstone).into(),
-        }
-    }
-}
 
 /// What a command came to.
 #[derive(Debug)]
@@ -125,21 +67,6 @@ impl Decided {
     #[must_use]
     pub fn directive(&self) -> Directive {
         decide::directive(&self.record, &self.context, self.answer.owns_dispatch)
-    }
-}
-
-/// Tenants that may use tools nobody registered.
-#[derive(Debug, Clone, Default)]
-pub struct AdHocTools {
-    /// Every tenant may.
-    pub all: bool,
-    /// These may.
-    pub tenants: Vec<String>,
-}
-
-impl AdHocTools {
-    fn allows(&self, tenant: &Tenant) -> bool {
-        self.all || self.tenants.iter().any(|name| name == tenant.as_str())
     }
 }
 

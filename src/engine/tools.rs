@@ -17,6 +17,21 @@ const CURRENT_TTL: Duration = Duration::from_secs(1);
 
 type Key = (Tenant, Name);
 
+/// Tenants that may use tools nobody registered.
+#[derive(Debug, Clone, Default)]
+pub struct AdHocTools {
+    /// Every tenant may.
+    pub all: bool,
+    /// These may.
+    pub tenants: Vec<String>,
+}
+
+impl AdHocTools {
+    pub(super) fn allows(&self, tenant: &Tenant) -> bool {
+        self.all || self.tenants.iter().any(|name| name == tenant.as_str())
+    }
+}
+
 /// The tools.
 #[derive(Debug)]
 pub struct Tools {
