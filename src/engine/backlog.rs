@@ -64,7 +64,7 @@ pub(super) struct Speed {
     busy: Duration,
     changes: usize,
     /// Changes in the time that an act may wait, smoothed.
-    in_time: Option<f64>,
+    in_time: Option<usize>,
 }
 
 impl Speed {
@@ -77,13 +77,6 @@ impl Speed {
     }
 
     /// One has ended, and others go on or not. Tells what was found, when enough was seen.
-    #[expect(
-        clippy::as_conversions,
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate of a count, which is small and not negative"
-    )]
     pub(super) fn ended(&mut self, changes: usize, goes_on: bool, now: Instant) -> Option<usize> {
         self.changes = self.changes.saturating_add(changes);
         let since = std::mem::replace(&mut self.since, goes_on.then_some(now))?;
@@ -91,11 +84,12 @@ impl Speed {
         if self.busy < Self::SPAN {
             return None;
         }
-        let found = self.changes as f64 * WAIT.as_secs_f64() / self.busy.as_secs_f64();
+        let micros = |time: Duration| usize::try_from(time.as_micros()).unwrap_or(usize::MAX);
+        let found = self.changes.saturating_mul(micros(WAIT)) / micros(self.busy);
         (self.busy, self.changes) = (Duration::ZERO, 0);
-        let smoothed = self.in_time.map_or(found, |before| 0.75 * before + 0.25 * found);
+        let smoothed = self.in_time.map_or(found, |before| before.saturating_mul(3).saturating_add(found) / 4);
         self.in_time = Some(smoothed);
-        Some(smoothed as usize)
+        self.in_time
     }
 }
 
