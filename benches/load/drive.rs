@@ -70,6 +70,10 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    fn new() -> Self {
+        Self { rounds: 0, seconds: 0.0, first: histogram(), second: histogram(), refused: 0, errors: 0 }
+    }
+
     /// Rounds per second.
     #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a count as a rate")]
     pub(crate) fn rate(&self) -> f64 {
@@ -84,11 +88,11 @@ struct Shared {
     stop: AtomicBool,
     started: Instant,
     due: AtomicU64,
-    tallies: Vec<Mutex<Tally>>,
+    tallies: Vec<Mutex<Outcome>>,
 }
 
 impl Shared {
-    fn note(&self, lane: usize, what: impl FnOnce(&mut Tally)) {
+    fn note(&self, lane: usize, what: impl FnOnce(&mut Outcome)) {
         what(&mut self.tallies[lane % TALLIES].lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -100,20 +104,6 @@ impl Shared {
 /// Lanes share these: a histogram has hundreds of kilobytes, and one for each of thousands of lanes would take from the
 /// machine what is to be measured.
 const TALLIES: usize = 8;
-
-struct Tally {
-    first: Histogram<u64>,
-    second: Histogram<u64>,
-    rounds: u64,
-    refused: u64,
-    errors: u64,
-}
-
-impl Tally {
-    fn new() -> Mutex<Self> {
-        Mutex::new(Self { first: histogram(), second: histogram(), rounds: 0, refused: 0, errors: 0 })
-    }
-}
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 120_000_000, 3).unwrap_or_else(|_| unreachable!("the bounds are valid"))
@@ -128,7 +118,7 @@ pub(crate) async fn drive(plan: Plan, workload: Arc<Workload>) -> Outcome {
         started: Instant::now(),
         due: AtomicU64::new(0),
         plan: plan.clone(),
-        tallies: (0..TALLIES).map(|_| Tally::new()).collect(),
+        tallies: (0..TALLIES).map(|_| Mutex::new(Outcome::new())).collect(),
     });
     let mut lanes = tokio::task::JoinSet::new();
     for number in 0..plan.connections {
@@ -141,7 +131,7 @@ pub(crate) async fn drive(plan: Plan, workload: Arc<Workload>) -> Outcome {
     shared.measuring.store(false, Ordering::Release);
     let seconds = begun.elapsed().as_secs_f64();
     shared.stop.store(true, Ordering::Release);
-    let mut outcome = Outcome { rounds: 0, seconds, first: histogram(), second: histogram(), refused: 0, errors: 0 };
+    let mut outcome = Outcome { seconds, ..Outcome::new() };
     while lanes.join_next().await.is_some() {}
     for tally in &shared.tallies {
         let tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
