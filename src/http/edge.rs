@@ -99,7 +99,7 @@ fn why_not(state: &AppState, request: &Request, path: Option<&str>, before: usiz
     if before >= state.bounds.max_in_flight {
         return Some("Too many requests are in flight.");
     }
-    if state.service.backlog().is_long() && begins_an_act(request, path) {
+    if state.service.engine().backlog().is_long() && begins_an_act(request, path) {
         metrics::counter!("actonce_acts_refused_total").increment(1);
         return Some("So much waits for its commit that no new act is begun.");
     }

@@ -99,6 +99,7 @@ pub async fn serve(
         let pace = Arc::new(Pace::new(bounds.header_timeout, bounds.idle_timeout));
         let service = Paced { router: router.clone(), pace, spare: place.spare };
         let ends = (stopping.clone(), cut.clone());
+        // Two kinds of tasks, so that one without TLS has no room for a handshake.
         match bounds.tls.clone() {
             None => tasks.spawn(async move {
                 connection(stream, service, ends).await;

@@ -41,7 +41,7 @@ impl Service {
     pub async fn refresh_gauges(&self) {
         let swept = *self.gauges.swept.lock().unwrap_or_else(PoisonError::into_inner);
         metrics::gauge!("actonce_sweep_age_seconds").set(swept.elapsed().as_secs_f64());
-        let commits = u32::try_from(self.backlog().count()).unwrap_or(u32::MAX);
+        let commits = u32::try_from(self.engine().backlog().count()).unwrap_or(u32::MAX);
         metrics::gauge!("actonce_commits_waiting").set(f64::from(commits));
         let waiters = u32::try_from(self.engine().waiters().count()).unwrap_or(u32::MAX);
         metrics::gauge!("actonce_waiters").set(f64::from(waiters));

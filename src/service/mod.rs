@@ -46,7 +46,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::domain::ids::Name;
 use crate::engine::Engine;
-use crate::engine::backlog::Backlog;
 use aliases::Keyring;
 use asking::Asks;
 use gauges::Gauges;
@@ -140,11 +139,5 @@ impl Service {
     #[must_use]
     pub const fn engine(&self) -> &Arc<Engine> {
         &self.engine
-    }
-
-    /// What waits for commits.
-    #[must_use]
-    pub fn backlog(&self) -> &Backlog {
-        self.engine.backlog()
     }
 }

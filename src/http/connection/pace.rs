@@ -106,7 +106,7 @@ impl Pace {
     }
 
     /// Whether the other side leaves no room for what is to be written.
-    pub(super) fn is_stuck(&self, stuck: bool) {
+    pub(super) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Relaxed);
     }
 

@@ -76,7 +76,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PacedStream<S> {
 impl<S: Unpin> PacedStream<S> {
     /// Notes what became of a try to write.
     fn tried(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.pace.is_stuck(written.is_pending());
+        self.pace.set_stuck(written.is_pending());
         if matches!(written, Poll::Ready(Ok(_))) {
             self.pace.went_out();
         }
@@ -106,13 +106,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         // With TLS bytes wait here that were taken already.
-        self.pace.is_stuck(flushed.is_pending());
+        self.pace.set_stuck(flushed.is_pending());
         flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.pace.is_stuck(shut.is_pending());
+        self.pace.set_stuck(shut.is_pending());
         shut
     }
 }
