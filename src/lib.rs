@@ -13,6 +13,7 @@ pub mod http;
 pub mod limits;
 pub mod outbound;
 pub mod panics;
+pub mod recent;
 pub mod service;
 pub mod store;
 pub mod support;

@@ -98,7 +98,9 @@ pub const DEADLINE_MAX_SECONDS: u32 = 365 * 24 * 3600;
 /// Most JSON bytes that one token may have.
 pub const TOKEN_BYTES: usize = 8 * 1024;
 /// Verified tokens remembered by one process.
-pub const TOKEN_CACHE: u64 = 10_000;
+pub const TOKEN_CACHE: usize = 10_000;
+/// Tools remembered by one process, and revisions of tools.
+pub const TOOLS_REMEMBERED: usize = 10_000;
 /// Largest key set (JWKS) read from a URL or a file.
 pub const KEY_SET_BYTES: usize = 256 * 1024;
 /// Most keys taken from one key set.

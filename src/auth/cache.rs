@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use moka::sync::Cache;
 use sha2::{Digest as _, Sha256};
 
 use super::Principal;
 use crate::limits;
+use crate::recent::Recent;
 
 /// Names a token without keeping it: who reads this process' memory or a dump of it finds here
 /// nothing to call with.
@@ -26,12 +26,12 @@ struct Entry {
 /// A bounded cache of tokens that were verified. Tokens that were refused are not remembered, so
 /// nobody without a key can push others out.
 pub(super) struct TokenCache {
-    entries: Cache<TokenDigest, Entry>,
+    entries: Recent<TokenDigest, Entry>,
 }
 
 impl TokenCache {
     pub(super) fn new() -> Self {
-        Self { entries: Cache::new(limits::TOKEN_CACHE) }
+        Self { entries: Recent::of_values(limits::TOKEN_CACHE) }
     }
 
     /// Who presented this token before, if it holds still: not expired, and verified under the
@@ -41,7 +41,7 @@ impl TokenCache {
         if entry.generation == generation && now <= entry.valid_until {
             Some(entry.principal)
         } else {
-            self.entries.invalidate(digest);
+            self.entries.forget(digest);
             None
         }
     }

@@ -19,7 +19,6 @@ pub mod wakes;
 
 use std::sync::{Arc, OnceLock};
 
-use moka::sync::Cache;
 use uuid::Uuid;
 
 use crate::domain::command::{Command, Propose};
@@ -31,6 +30,7 @@ use crate::domain::restore::fence_base;
 use crate::domain::state::{Directive, State};
 use crate::domain::tool::DuplicateRule;
 use crate::limits;
+use crate::recent::Recent;
 use crate::store::{Backend, ChangeSet, Committed, Renewal, Store, StoreError};
 use crate::telemetry::phase::Phase;
 use crate::telemetry::{meters, probe};
@@ -47,7 +47,15 @@ use waiters::Waiters;
 use wakes::Wakes;
 
 /// Bytes of records that one process remembers. A stale record is harmless: commits check.
-const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Bytes of a record, nearly.
+fn weight(record: &Arc<Record>) -> usize {
+    let documents: usize = [&record.receipt, &record.result].into_iter().flatten().map(|text| text.len()).sum();
+    let decision = record.life.resolution.as_ref();
+    let decided = decision.map_or(0, |made| made.evidence.len().saturating_add(made.reason.len()));
+    documents.saturating_add(decided).saturating_add(1500)
+}
 
 /// What a command came to.
 #[derive(Debug)]
@@ -77,7 +85,7 @@ pub struct Engine {
     commits: CommitLane,
     loads: ReadLane<Records>,
     revisions: ReadLane<Revisions>,
-    cache: Cache<Uuid, Arc<Record>>,
+    cache: Recent<Uuid, Arc<Record>>,
     clock: Arc<DatabaseClock>,
     tools: Tools,
     waiters: Arc<Waiters>,
@@ -125,16 +133,7 @@ impl Engine {
             commits,
             loads,
             revisions,
-            cache: Cache::builder()
-                .max_capacity(CACHE_BYTES)
-                .weigher(|_, record: &Arc<Record>| {
-                    let documents = [&record.receipt, &record.result];
-                    let bytes: usize = documents.into_iter().flatten().map(|text| text.len()).sum();
-                    let decision = record.life.resolution.as_ref();
-                    let decided = decision.map_or(0, |made| made.evidence.len().saturating_add(made.reason.len()));
-                    u32::try_from(bytes.saturating_add(decided).saturating_add(1500)).unwrap_or(u32::MAX)
-                })
-                .build(),
+            cache: Recent::of_weight(CACHE_BYTES, weight),
             clock,
             waiters: Arc::default(),
             wakes: Arc::new(Wakes::new(store.backend() == Backend::Postgres)),
@@ -217,7 +216,7 @@ impl Engine {
 
     /// Forgets a record: another replica changed it.
     pub fn forget(&self, effect: Uuid) {
-        self.cache.invalidate(&effect);
+        self.cache.forget(&effect);
         self.waiters.wake(effect);
     }
 
@@ -439,7 +438,7 @@ impl Engine {
             // outcome can't change; anything else is confirmed by the store before it is said.
             let settled = known.life.state.is_terminal() && decision.answer.is_ok();
             if source == Source::Cache && !settled {
-                self.cache.invalidate(&known.key.effect);
+                self.cache.forget(&known.key.effect);
                 return Ok(None);
             }
             return match decision.answer {
@@ -460,7 +459,7 @@ impl Engine {
             }
         };
         if self.commits.commit(change).await? == Committed::Lost {
-            self.cache.invalidate(&known.key.effect);
+            self.cache.forget(&known.key.effect);
             self.forget_grounds(&known.key.tenant, &known.intent.tool, known.intent.session_id.as_ref());
             return Ok(None);
         }

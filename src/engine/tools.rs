@@ -2,13 +2,13 @@
 //! row is trusted for a moment only, and every grant repeats its stamp in the commit.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use moka::sync::Cache;
+use std::time::{Duration, Instant};
 
 use crate::domain::ids::{Name, Tenant};
 use crate::domain::time::Timestamp;
 use crate::domain::tool::{Tool, ToolSpec};
+use crate::limits;
+use crate::recent::Recent;
 use crate::store::{Corruption, Store, StoreError, ToolRow};
 use crate::telemetry::probe;
 
@@ -36,8 +36,9 @@ impl AdHocTools {
 #[derive(Debug)]
 pub struct Tools {
     store: Arc<dyn Store>,
-    current: Cache<Key, Option<Arc<Tool>>>,
-    revisions: Cache<(Tenant, Name, u32), Arc<Tool>>,
+    /// With the time until which each is trusted.
+    current: Recent<Key, (Arc<Tool>, Instant)>,
+    revisions: Recent<(Tenant, Name, u32), Arc<Tool>>,
     ad_hoc: Arc<Tool>,
 }
 
@@ -47,8 +48,8 @@ impl Tools {
     pub fn new(store: Arc<dyn Store>, ad_hoc_name: Name) -> Self {
         Self {
             store,
-            current: Cache::builder().max_capacity(10_000).time_to_live(CURRENT_TTL).build(),
-            revisions: Cache::builder().max_capacity(10_000).build(),
+            current: Recent::of_values(limits::TOOLS_REMEMBERED),
+            revisions: Recent::of_values(limits::TOOLS_REMEMBERED),
             ad_hoc: Tool::new(ad_hoc_name, 0, ToolSpec::ad_hoc(), false, 0, Timestamp::from_micros(0)),
         }
     }
@@ -65,16 +66,17 @@ impl Tools {
     /// The store can't answer, or the row can't be read back.
     pub async fn current(&self, tenant: &Tenant, name: &Name) -> Result<Option<Arc<Tool>>, StoreError> {
         let key = (tenant.clone(), name.clone());
-        if let Some(known) = self.current.get(&key) {
-            return Ok(known);
+        let asked = Instant::now();
+        if let Some((known, until)) = self.current.get(&key)
+            && asked < until
+        {
+            return Ok(Some(known));
         }
-        let found = match probe::read(self.store.tool(tenant, name)).await? {
-            Some(row) if !row.deleted => Some(tool_of(row)?),
-            _ => None,
-        };
         // An absent tool is asked for again each time, so that a registration elsewhere counts at once.
-        if found.is_some() {
-            self.current.insert(key, found.clone());
+        let row = probe::read(self.store.tool(tenant, name)).await?.filter(|row| !row.deleted);
+        let found = row.map(tool_of).transpose()?;
+        if let Some(tool) = &found {
+            self.current.insert(key, (Arc::clone(tool), asked + CURRENT_TTL));
         }
         Ok(found)
     }
@@ -103,7 +105,7 @@ impl Tools {
 
     /// Forgets the current row: it changed, or a commit found another stamp.
     pub fn forget(&self, tenant: &Tenant, name: &Name) {
-        self.current.invalidate(&(tenant.clone(), name.clone()));
+        self.current.forget(&(tenant.clone(), name.clone()));
     }
 }
 
