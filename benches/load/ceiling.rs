@@ -52,13 +52,22 @@ fn context(now: Timestamp) -> Result<Context, Error> {
     })
 }
 
+fn operation(salt: &str, number: u64) -> Result<Name, Error> {
+    name(&format!("airline-t0-r0-{salt}-{number}"))
+}
+
+/// The key of an effect of [`changes`].
+pub(crate) fn key(salt: &str, number: u64) -> Result<EffectKey, Error> {
+    let tenant = Tenant::new("bench").map_err(|_| Error::from("a tenant"))?;
+    Ok(EffectKey::of(&tenant, &operation(salt, number)?))
+}
+
 /// The two change sets of an effect: intent with claim, and outcome.
 pub(crate) fn changes(salt: &str, number: u64, now: Timestamp) -> Result<(ChangeSet, ChangeSet), Error> {
-    let tenant = Tenant::new("bench").map_err(|_| Error::from("a tenant"))?;
     let context = context(now)?;
-    let operation_id = name(&format!("airline-t0-r0-{salt}-{number}"))?;
+    let operation_id = operation(salt, number)?;
     let target = name(&format!("user-c69f066f-{number}"))?;
-    let key = EffectKey::of(&tenant, &operation_id);
+    let key = key(salt, number)?;
     let digest = Sha256Digest::of(&number.to_be_bytes());
     let propose = Propose {
         operation_id: operation_id.clone(),

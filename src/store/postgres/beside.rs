@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::commit::many;
+use super::commit::each;
 use super::elapsed;
 use super::sql::{approvals as grants, profiles};
 use super::wall::{Held, Tenants, Wall};
@@ -24,7 +24,7 @@ pub(super) async fn revise(
     let (ready, taken) = take_grants(&mut transaction, ready).await?;
     let mut done = HashSet::with_capacity(ready.len());
     if !ready.is_empty() {
-        for row in many(&mut *transaction, &ready).await? {
+        for row in each(&mut *transaction, &ready).await? {
             done.insert(row.try_get::<Uuid, _>(0)?);
         }
     }

@@ -68,11 +68,16 @@ pub(super) async fn commit(wall: &Wall, batch: &[ChangeSet]) -> Result<Vec<Commi
 }
 
 async fn revise(wall: &Wall, whose: Tenants<'_>, rows: &[&RevisionRow], applied: &mut HashSet<Uuid>) -> Result<()> {
-    let writer = wall.scope_writer(whose).await?;
+    let writer = wall.scope_writer(whose.clone()).await?;
     let done = match rows {
         [row] if !row.was_open => single::fresh(writer, row).await?,
         [row] if row.open.is_none() && row.tool_stamp.is_none() => single::closed(writer, row).await?,
-        rows => many(writer, rows).await?,
+        rows if rows.iter().any(|row| is_evidence_alone(row)) => each(writer, rows).await?,
+        rows => match many(writer, sql::COMMIT, rows).await {
+            // Somebody made one of the new effects meanwhile: that one is lost, and nothing else.
+            Err(error) if error.is_taken_key() => each(wall.scope_writer(whose).await?, rows).await?,
+            done => done?,
+        },
     };
     for row in done {
         applied.insert(row.try_get(0)?);
@@ -80,8 +85,17 @@ async fn revise(wall: &Wall, whose: Tenants<'_>, rows: &[&RevisionRow], applied:
     Ok(())
 }
 
-/// Writes many revisions with one statement.
-pub(super) async fn many<'e>(writer: impl PgExecutor<'e>, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
+/// A revision of an effect that has settled.
+const fn is_evidence_alone(row: &RevisionRow) -> bool {
+    !row.was_open && row.intent.is_none()
+}
+
+/// Writes many revisions of any kind with one statement, each by itself.
+pub(super) async fn each<'e>(writer: impl PgExecutor<'e>, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
+    many(writer, sql::COMMIT_EACH, rows).await
+}
+
+async fn many<'e>(writer: impl PgExecutor<'e>, statement: &'static str, rows: &[&RevisionRow]) -> Result<Vec<PgRow>> {
     let text = |pick: fn(&RevisionRow) -> Option<&str>| -> Vec<Option<&str>> { rows.iter().map(|r| pick(r)).collect() };
     let tenant: Vec<&str> = rows.iter().map(|r| r.key.tenant.as_str()).collect();
     let effect: Vec<Uuid> = rows.iter().map(|r| r.key.effect).collect();
@@ -108,7 +122,7 @@ pub(super) async fn many<'e>(writer: impl PgExecutor<'e>, rows: &[&RevisionRow])
         .iter()
         .map(|r| r.open.as_ref().and_then(|o| o.doubt_until).map(crate::domain::time::Timestamp::micros))
         .collect();
-    Ok(sqlx::query(sql::COMMIT)
+    Ok(sqlx::query(statement)
         .bind(tenant)
         .bind(effect)
         .bind(revision)

@@ -16,6 +16,7 @@ both_ways!(
     a_revision_follows_the_one_before_it,
     a_revision_of_a_settled_effect_follows_the_newest,
     of_two_changes_of_one_effect_in_a_batch_the_first_wins,
+    a_batch_of_every_kind_loses_only_what_is_there_already,
     a_batch_with_a_row_that_the_database_refuses_writes_nothing,
     a_refused_mark_takes_the_entry_with_it,
     an_effect_is_open_until_it_settles_and_again_while_contradicted,
@@ -94,6 +95,31 @@ async fn a_revision_of_a_settled_effect_follows_the_newest(store: StoreUnderTest
     assert_eq!(bed.revise(&third).await, Lost, "again");
     assert_eq!(bed.revise(&fourth).await, Applied);
     assert_eq!(bed.rows().await, (4, 0));
+}
+
+/// What is made, what is open and what has settled go in one batch, and one that somebody else made first is lost alone.
+async fn a_batch_of_every_kind_loses_only_what_is_there_already(store: StoreUnderTest) {
+    let bed = Bed::new(store).await;
+    let maker = Maker::external("tenant", bed.now().await);
+    let (kept, kept_record) = maker.create("kept");
+    let (closing, closing_record) = maker.create("closing");
+    let (settled, settled_record) = maker.create("settled");
+    let (there, _) = maker.create("there");
+    for row in [&kept, &closing, &settled, &there] {
+        assert_eq!(bed.revise(row).await, Applied);
+    }
+    let cancel = || Command::Cancel { expected_revision: None };
+    let (row, settled_record) = maker.next(&settled_record, &cancel());
+    assert_eq!(bed.revise(&row).await, Applied);
+    let (fresh, kept, closing) =
+        (maker.create("fresh").0, maker.dispatch(&kept_record, "one").0, maker.next(&closing_record, &cancel()).0);
+    let (evidence, _) = maker.next(&settled_record, &unknown_by_stranger("1"));
+    let without = [&there, &closing, &fresh].map(revise);
+    assert_eq!(bed.commit(&without).await, [Lost, Applied, Applied]);
+    let other = maker.create("other").0;
+    let all = [&other, &kept, &evidence, &there, &fresh].map(revise);
+    assert_eq!(bed.commit(&all).await, [Applied, Applied, Applied, Lost, Lost]);
+    assert_eq!(bed.rows().await, (4 + 1 + 2 + 3, 4), "and none is half written");
 }
 
 fn unknown_by_stranger(detail: &str) -> Command {
