@@ -15,6 +15,7 @@ mod rotate;
 mod serve;
 
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -103,9 +104,28 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The variable that says how many threads serve requests. It is the runtime's own, which would panic at what it can't
+/// read.
+const THREADS: &str = "TOKIO_WORKER_THREADS";
+
+/// How many threads serve requests. One processor is left to the commits that everybody waits for: to the thread that
+/// writes a SQLite file, or to a Postgres beside the service. On few processors that is faster than to share them all,
+/// on many nobody notices (docs/performance.md).
+fn threads(asked: Option<&str>, processors: usize) -> Result<usize, String> {
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(processors.saturating_sub(1).max(1)) };
+    let number = asked.parse().ok().filter(|number| (1..=1024).contains(number));
+    number.ok_or_else(|| format!("{THREADS} is no number from 1 to 1024"))
+}
+
 /// Runs one command on a runtime of its own.
 fn block_on(command: impl Future<Output = ExitCode>) -> ExitCode {
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let asked = std::env::var_os(THREADS).map(|asked| asked.to_string_lossy().into_owned());
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = match threads(asked.as_deref(), processors) {
+        Ok(threads) => threads,
+        Err(fault) => return fail(&fault),
+    };
+    match tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
         Ok(runtime) => runtime.block_on(command),
         Err(error) => fail(&format!("no runtime: {error}")),
     }
@@ -140,4 +160,19 @@ fn start_log(format: LogFormat, filter: &str) -> std::io::Result<FlushedAtEnd> {
     };
     drop(started);
     Ok(sink.flushed_at_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_processor_is_left_to_commits_unless_somebody_says_otherwise() {
+        assert_eq!([0, 1, 2, 8].map(|processors| threads(None, processors).unwrap()), [1, 1, 1, 7]);
+        assert_eq!((threads(Some("1"), 8), threads(Some("1024"), 2)), (Ok(1), Ok(1024)));
+        assert_eq!(threads(Some(""), 4), Ok(3), "an empty text counts as not given");
+        for bad in ["0", "1025", "-1", "two", " 2"] {
+            assert!(threads(Some(bad), 8).unwrap_err().contains("TOKIO_WORKER_THREADS"), "{bad}");
+        }
+    }
 }
