@@ -98,6 +98,20 @@ WITH input AS (
     };
 }
 
+/// The open rows of those that had none, as far as they were appended; which ones that are has to follow.
+macro_rules! opened_rows {
+    () => {
+        "\
+), opened AS (
+  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
+    contradicted, tool, run_id, session_id, proposed_by)
+  SELECT tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, open_created_us, contradicted,
+    tool, run_id, session_id, proposed_by
+  FROM ready i
+  WHERE NOT was_open AND stays_open"
+    };
+}
+
 /// Writes revisions that new and open effects take: one statement, one transaction, each row applied or left out by
 /// itself, but for a new effect that is there already: that fails the whole, by the primary key, and [`COMMIT_EACH`]
 /// has to take its place. It is rare (what is known is not proposed anew), and not to ask for it before each row
@@ -114,12 +128,9 @@ pub(super) const COMMIT: &str = concat!(
     run_id, session_id, intent
   FROM ready WHERE NOT was_open AND created_us IS NOT NULL
   RETURNING effect
-), opened AS (
-  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
-    contradicted, tool, run_id, session_id, proposed_by)
-  SELECT tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, open_created_us, contradicted,
-    tool, run_id, session_id, proposed_by
-  FROM ready WHERE NOT was_open AND created_us IS NOT NULL AND stays_open
+",
+    opened_rows!(),
+    " AND created_us IS NOT NULL
 )
 SELECT effect FROM written"
 );
@@ -147,13 +158,9 @@ pub(super) const COMMIT_EACH: &str = concat!(
     (SELECT max(e.revision) FROM entries e WHERE e.tenant = i.tenant AND e.effect = i.effect))
   ON CONFLICT DO NOTHING
   RETURNING effect
-), opened AS (
-  INSERT INTO open_effects (tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, created_us,
-    contradicted, tool, run_id, session_id, proposed_by)
-  SELECT tenant, effect, revision, state, fence, due_us, deadline_us, duplicate, open_created_us, contradicted,
-    tool, run_id, session_id, proposed_by
-  FROM ready i
-  WHERE NOT was_open AND stays_open AND (i.effect IN (SELECT effect FROM fresh)) IS TRUE
+",
+    opened_rows!(),
+    " AND (i.effect IN (SELECT effect FROM fresh)) IS TRUE
 )
 SELECT effect FROM changed UNION ALL SELECT effect FROM fresh"
 );
