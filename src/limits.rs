@@ -346,6 +346,9 @@ pub const METRICS_FRESH_SECONDS: u64 = 3;
 pub const METRICS_WAIT_SECONDS: u64 = 2;
 /// Most connections where the configuration does not say.
 pub const CONNECTIONS: usize = 20_000;
+/// Connections that may keep the buffers of HTTP/1.1 for a moment after an answer. Where more have some, they go at once: what
+/// thousands keep is cold when it is needed again, and what was just given back is not.
+pub const CONNECTIONS_BUFFERED: usize = 512;
 /// Connections beyond that bound that are answered at all: with 503, and with health.
 pub const SPARE_CONNECTIONS: usize = 64;
 /// File descriptors that are left to everything else.

@@ -70,7 +70,7 @@ pub async fn serve(
     bounds: Connections,
     stopping: CancellationToken,
 ) -> io::Result<()> {
-    let (tasks, open) = (TaskTracker::new(), Arc::new(AtomicUsize::new(0)));
+    let (tasks, open, buffered) = (TaskTracker::new(), Arc::new(AtomicUsize::new(0)), Arc::default());
     let cut = CancellationToken::new();
     let _when_dropped = cut.clone().drop_guard();
     loop {
@@ -96,7 +96,7 @@ pub async fn serve(
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY is refused");
         }
-        let pace = Arc::new(Pace::new(bounds.header_timeout, bounds.idle_timeout));
+        let pace = Arc::new(Pace::new(bounds.header_timeout, bounds.idle_timeout, Arc::clone(&buffered)));
         let service = Paced { router: router.clone(), pace, spare: place.spare };
         let ends = (stopping.clone(), cut.clone());
         // Two kinds of tasks, so that one without TLS has no room for a handshake.

@@ -72,6 +72,12 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'stati
             return Poll::Ready(());
         }
         loop {
+            while leaving.is_none() && pace.rests_at_once() {
+                line.rest();
+                if line.poll(context).is_ready() {
+                    return Poll::Ready(());
+                }
+            }
             let Some((until, due)) = leaving.or_else(|| pace.until()) else { return Poll::Pending };
             // The alarm is moved only when it has to be: a request that comes in one piece costs no timer.
             if until < alarm.deadline() || alarm.is_elapsed() {

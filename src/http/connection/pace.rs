@@ -11,7 +11,10 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-/// How long after the last byte of an answer the buffers of HTTP stay: who asks again within it pays nothing for them.
+use crate::limits;
+
+/// How long after the last byte of an answer the buffers of HTTP stay: who asks again within it pays nothing for them, as long as no
+/// more than [`limits::CONNECTIONS_BUFFERED`] have some.
 const REST: Duration = Duration::from_millis(200);
 
 /// What is done to a connection when its time has come.
@@ -43,12 +46,14 @@ pub(in crate::http) struct Pace {
     since: AtomicU64,
     /// Frames may come between requests.
     framed: AtomicBool,
-    /// The buffers are given back already.
-    resting: AtomicBool,
+    /// The buffers of HTTP/1.1 are here, and may be given back.
+    is_buffered: AtomicBool,
+    /// How many connections have such buffers.
+    buffered: Arc<AtomicUsize>,
 }
 
 impl Pace {
-    pub(in crate::http) fn new(header_timeout: Duration, idle_timeout: Duration) -> Self {
+    pub(in crate::http) fn new(header_timeout: Duration, idle_timeout: Duration, buffered: Arc<AtomicUsize>) -> Self {
         Self {
             started: Instant::now(),
             header_timeout,
@@ -59,7 +64,8 @@ impl Pace {
             head: AtomicBool::new(true),
             since: AtomicU64::new(0),
             framed: AtomicBool::new(false),
-            resting: AtomicBool::new(true),
+            is_buffered: AtomicBool::new(false),
+            buffered,
         }
     }
 
@@ -84,10 +90,15 @@ impl Pace {
     /// Whether nothing would be lost with the buffers. Asked between requests.
     fn may_rest(&self) -> bool {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        self.flowing.load(Ordering::Relaxed) == 0
-            && !is_set(&self.stuck)
-            && !is_set(&self.framed)
-            && !is_set(&self.resting)
+        self.flowing.load(Ordering::Relaxed) == 0 && !is_set(&self.stuck) && is_set(&self.is_buffered)
+    }
+
+    /// Whether the buffers are to be given back now, and not in a moment: too many connections have some.
+    pub(super) fn rests_at_once(&self) -> bool {
+        self.buffered.load(Ordering::Relaxed) > limits::CONNECTIONS_BUFFERED
+            && !self.is_busy()
+            && !self.is_in_head()
+            && self.may_rest()
     }
 
     /// Bytes of the other side.
@@ -113,12 +124,16 @@ impl Pace {
     /// HTTP is spoken from now on.
     pub(super) fn speaks(&self, framed: bool) {
         self.framed.store(framed, Ordering::Relaxed);
-        self.resting.store(false, Ordering::Relaxed);
+        if !framed && !self.is_buffered.swap(true, Ordering::Relaxed) {
+            self.buffered.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The buffers are given back.
     pub(super) fn rests(&self) {
-        self.resting.store(true, Ordering::Relaxed);
+        if self.is_buffered.swap(false, Ordering::Relaxed) {
+            self.buffered.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// What is to be done next, and when; `None` while a request is under way.
@@ -134,6 +149,12 @@ impl Pace {
             (self.idle_timeout, Due::Farewell)
         };
         Some((self.started + Duration::from_millis(self.since.load(Ordering::Relaxed)) + bound, due))
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.rests();
     }
 }
 

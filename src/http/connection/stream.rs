@@ -1,6 +1,7 @@
 //! A connection's bytes, and what its [`Pace`] learns from them.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,6 +13,9 @@ use super::pace::Pace;
 
 /// The first bytes of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Most bytes that are read at rest.
+const FIRST: usize = 4096;
 
 /// A connection's bytes.
 pub(super) struct PacedStream<S> {
@@ -44,8 +48,9 @@ impl<S: AsyncRead + Unpin> PacedStream<S> {
     /// Waits for the first bytes, as many as tell HTTP/2 from HTTP/1.1. `false`: the other side has ended instead.
     pub(super) fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         while PREFACE.starts_with(&self.first) && self.first.len() < PREFACE.len() {
-            let mut room = [0; PREFACE.len()];
-            let mut bytes = ReadBuf::new(room.get_mut(self.first.len()..).unwrap_or_default());
+            // A whole request, mostly: it is asked for once.
+            let mut room = [MaybeUninit::uninit(); FIRST];
+            let mut bytes = ReadBuf::uninit(&mut room);
             ready!(Pin::new(&mut self.stream).poll_read(context, &mut bytes))?;
             if bytes.filled().is_empty() {
                 return Poll::Ready(Ok(false));

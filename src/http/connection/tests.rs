@@ -5,12 +5,15 @@ use futures_util::stream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Notify;
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
 
 const ASK: &[u8] = b"GET /now HTTP/1.1\r\nhost: a\r\n\r\n";
 const LARGE: usize = 256 * 1024;
 
 struct Sides {
+    buffered: Arc<AtomicUsize>,
     line: Line<DuplexStream>,
     client: DuplexStream,
     pace: Arc<Pace>,
@@ -37,10 +40,11 @@ fn sides(room: usize) -> Sides {
                 Body::from_stream(futures_util::StreamExt::chain(first, last))
             }),
         );
-    let pace = Arc::new(Pace::new(Duration::from_secs(10), Duration::from_mins(1)));
+    let buffered = Arc::default();
+    let pace = Arc::new(Pace::new(Duration::from_secs(10), Duration::from_mins(1), Arc::clone(&buffered)));
     let (client, stream) = tokio::io::duplex(room);
     let line = Line::new(stream, Paced { router, pace: Arc::clone(&pace), spare: false });
-    Sides { line, client, pace, go }
+    Sides { buffered, line, client, pace, go }
 }
 
 impl Sides {
@@ -159,9 +163,62 @@ async fn frames_keep_their_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn in_a_crowd_a_connection_rests_as_soon_as_it_has_answered() {
+    let Sides { buffered, line, mut client, pace, go } = sides(1000);
+    let State::Resting(stream) = line.state else { panic!("it rests") };
+    let connection =
+        tokio::spawn(connection(stream, line.service, (CancellationToken::new(), CancellationToken::new())));
+    let count = || buffered.load(Ordering::Relaxed);
+    let (mut answer, mut asked) = (vec![0; 2 * LARGE], 0);
+    for crowd in [limits::CONNECTIONS_BUFFERED, limits::CONNECTIONS_BUFFERED - 1, limits::CONNECTIONS_BUFFERED] {
+        buffered.store(crowd + usize::from(asked > 1), Ordering::Relaxed);
+        asked += 1;
+        client.write_all(ASK).await.unwrap();
+        assert!(client.read(&mut answer).await.unwrap() > 0);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let in_crowd = crowd == limits::CONNECTIONS_BUFFERED;
+        assert_eq!(pace.until().unwrap().1, if in_crowd { Due::Farewell } else { Due::Rest }, "after {asked}");
+    }
+    // Nothing of what is still to be written is lost for it, nor what came behind a request.
+    buffered.store(limits::CONNECTIONS_BUFFERED, Ordering::Relaxed);
+    for _ in 0..3 {
+        client
+            .write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\nGET /later HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut read = 0;
+        while read <= LARGE {
+            read += client.read(&mut answer).await.unwrap();
+        }
+        go.notify_one();
+        read = client.read(&mut answer).await.unwrap();
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(count(), limits::CONNECTIONS_BUFFERED, "it is none of them");
+    drop(client);
+    connection.await.unwrap();
+    assert_eq!(count(), limits::CONNECTIONS_BUFFERED);
+}
+
+#[tokio::test]
+async fn who_goes_is_no_longer_counted_and_frames_never_are() {
+    let mut one = sides(LARGE);
+    one.send(ASK).await;
+    assert_eq!(one.buffered.load(Ordering::Relaxed), 1);
+    let buffered = Arc::clone(&one.buffered);
+    drop(one);
+    assert_eq!(buffered.load(Ordering::Relaxed), 0);
+    let mut framed = sides(LARGE);
+    framed.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert!(matches!(framed.line.state, State::Http2(_)));
+    assert_eq!(framed.buffered.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_connection_rests_by_itself_and_ends_when_it_is_told() {
     for told in ["stop", "cut", "stop under way", "cut under way"] {
-        let Sides { line, mut client, pace, go } = sides(LARGE);
+        let Sides { line, mut client, pace, go, .. } = sides(LARGE);
         let (stopping, cut) = (CancellationToken::new(), CancellationToken::new());
         let State::Resting(stream) = line.state else { panic!("it rests") };
         let ends = (stopping.clone(), cut.clone());
