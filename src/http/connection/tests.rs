@@ -21,6 +21,11 @@ struct Sides {
     go: Arc<Notify>,
 }
 
+/// What is awaited, if it comes.
+async fn soon<T>(awaited: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), awaited).await.expect("it does not come")
+}
+
 /// A connection and its client; so many bytes fit between them.
 fn sides(room: usize) -> Sides {
     let go = Arc::new(Notify::new());
@@ -174,7 +179,7 @@ async fn in_a_crowd_a_connection_rests_as_soon_as_it_has_answered() {
         buffered.store(crowd + usize::from(asked > 1), Ordering::Relaxed);
         asked += 1;
         client.write_all(ASK).await.unwrap();
-        assert!(client.read(&mut answer).await.unwrap() > 0);
+        assert!(soon(client.read(&mut answer)).await.unwrap() > 0);
         tokio::time::sleep(Duration::from_millis(50)).await;
         let in_crowd = crowd == limits::CONNECTIONS_BUFFERED;
         assert_eq!(pace.until().unwrap().1, if in_crowd { Due::Farewell } else { Due::Rest }, "after {asked}");
@@ -188,10 +193,10 @@ async fn in_a_crowd_a_connection_rests_as_soon_as_it_has_answered() {
             .unwrap();
         let mut read = 0;
         while read <= LARGE {
-            read += client.read(&mut answer).await.unwrap();
+            read += soon(client.read(&mut answer)).await.unwrap();
         }
         go.notify_one();
-        read = client.read(&mut answer).await.unwrap();
+        read = soon(client.read(&mut answer)).await.unwrap();
         assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
