@@ -171,8 +171,8 @@ async fn frames_keep_their_connection() {
 async fn in_a_crowd_a_connection_rests_as_soon_as_it_has_answered() {
     let Sides { buffered, line, mut client, pace, go } = sides(1000);
     let State::Resting(stream) = line.state else { panic!("it rests") };
-    let connection =
-        tokio::spawn(connection(stream, line.service, (CancellationToken::new(), CancellationToken::new())));
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(connection(stream, line.service, (CancellationToken::new(), CancellationToken::new())));
     let count = || buffered.load(Ordering::Relaxed);
     let (mut answer, mut asked) = (vec![0; 2 * LARGE], 0);
     for crowd in [limits::CONNECTIONS_BUFFERED, limits::CONNECTIONS_BUFFERED - 1, limits::CONNECTIONS_BUFFERED] {
@@ -202,7 +202,7 @@ async fn in_a_crowd_a_connection_rests_as_soon_as_it_has_answered() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(count(), limits::CONNECTIONS_BUFFERED, "it is none of them");
     drop(client);
-    connection.await.unwrap();
+    soon(tasks.join_next()).await.unwrap().unwrap();
     assert_eq!(count(), limits::CONNECTIONS_BUFFERED);
 }
 
