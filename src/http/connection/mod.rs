@@ -72,20 +72,17 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'stati
             return Poll::Ready(());
         }
         loop {
-            while leaving.is_none() && pace.rests_at_once() {
-                line.rest();
-                if line.poll(context).is_ready() {
-                    return Poll::Ready(());
-                }
-            }
             let Some((until, due)) = leaving.or_else(|| pace.until()) else { return Poll::Pending };
-            // The alarm is moved only when it has to be: a request that comes in one piece costs no timer.
-            if until < alarm.deadline() || alarm.is_elapsed() {
-                alarm.as_mut().reset(until);
-            }
-            ready!(alarm.as_mut().poll(context));
-            if alarm.deadline() < until {
-                continue;
+            // In a crowd nobody keeps buffers for a moment.
+            if due != Due::Rest || !pace.is_in_crowd() {
+                // The alarm is moved only when it has to be: a request that comes in one piece costs no timer.
+                if until < alarm.deadline() || alarm.is_elapsed() {
+                    alarm.as_mut().reset(until);
+                }
+                ready!(alarm.as_mut().poll(context));
+                if alarm.deadline() < until {
+                    continue;
+                }
             }
             match due {
                 Due::Rest => line.rest(),

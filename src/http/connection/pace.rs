@@ -93,12 +93,9 @@ impl Pace {
         self.flowing.load(Ordering::Relaxed) == 0 && !is_set(&self.stuck) && is_set(&self.is_buffered)
     }
 
-    /// Whether the buffers are to be given back now, and not in a moment: too many connections have some.
-    pub(super) fn rests_at_once(&self) -> bool {
+    /// Whether so many connections have buffers that none is to keep them for a moment.
+    pub(super) fn is_in_crowd(&self) -> bool {
         self.buffered.load(Ordering::Relaxed) > limits::CONNECTIONS_BUFFERED
-            && !self.is_busy()
-            && !self.is_in_head()
-            && self.may_rest()
     }
 
     /// Bytes of the other side.

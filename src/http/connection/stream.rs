@@ -67,6 +67,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for PacedStream<S> {
         if !self.first.is_empty() {
             let most = self.first.len().min(bytes.remaining());
             bytes.put_slice(&self.first.split_to(most));
+            if self.first.is_empty() {
+                // What is left of it, empty as it is, would keep the room of all that was read.
+                self.first = BytesMut::new();
+            }
             return Poll::Ready(Ok(()));
         }
         let before = bytes.filled().len();

@@ -1,11 +1,11 @@
 //! What a connection gives back when it is at rest, and what it must not.
 
+use std::sync::atomic::AtomicUsize;
+
 use axum::routing::get;
 use futures_util::stream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Notify;
-
-use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
@@ -174,18 +174,17 @@ async fn in_a_crowd_a_connection_rests_as_soon_as_it_has_answered() {
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(connection(stream, line.service, (CancellationToken::new(), CancellationToken::new())));
     let count = || buffered.load(Ordering::Relaxed);
-    let (mut answer, mut asked) = (vec![0; 2 * LARGE], 0);
-    for crowd in [limits::CONNECTIONS_BUFFERED, limits::CONNECTIONS_BUFFERED - 1, limits::CONNECTIONS_BUFFERED] {
-        buffered.store(crowd + usize::from(asked > 1), Ordering::Relaxed);
-        asked += 1;
+    let mut answer = vec![0; 2 * LARGE];
+    let most = limits::CONNECTIONS_BUFFERED;
+    for (others, own, due) in [(most, 0, Due::Farewell), (most - 1, 0, Due::Rest), (most, 1, Due::Farewell)] {
+        buffered.store(others + own, Ordering::Relaxed);
         client.write_all(ASK).await.unwrap();
         assert!(soon(client.read(&mut answer)).await.unwrap() > 0);
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let in_crowd = crowd == limits::CONNECTIONS_BUFFERED;
-        assert_eq!(pace.until().unwrap().1, if in_crowd { Due::Farewell } else { Due::Rest }, "after {asked}");
+        assert_eq!(pace.until().unwrap().1, due, "beside {others} others");
     }
     // Nothing of what is still to be written is lost for it, nor what came behind a request.
-    buffered.store(limits::CONNECTIONS_BUFFERED, Ordering::Relaxed);
+    buffered.store(most, Ordering::Relaxed);
     for _ in 0..3 {
         client
             .write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\nGET /later HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -200,10 +199,10 @@ async fn in_a_crowd_a_connection_rests_as_soon_as_it_has_answered() {
         assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(count(), limits::CONNECTIONS_BUFFERED, "it is none of them");
+    assert_eq!(count(), most, "it is none of them");
     drop(client);
     soon(tasks.join_next()).await.unwrap().unwrap();
-    assert_eq!(count(), limits::CONNECTIONS_BUFFERED);
+    assert_eq!(count(), most);
 }
 
 #[tokio::test]
