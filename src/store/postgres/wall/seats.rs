@@ -141,8 +141,19 @@ impl Seats {
 
     /// A connection: one that is set to this, or else the one that was free for longest, or else a new one.
     async fn take(self: &Arc<Self>, text: Option<&str>) -> Result<Held> {
-        let place = timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.places).acquire_owned()).await;
-        let place = place.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        let found = timeout(ACQUIRE_TIMEOUT, self.find(text)).await;
+        let mut held = found.map_err(|_| sqlx::Error::PoolTimedOut)??;
+        // Whoever uses transactions names no statement: each is planned at every use.
+        if held.seat().has_old_plans() && !self.manner.is_of_transactions() {
+            held.seat().plan_anew().await?;
+        }
+        Ok(held)
+    }
+
+    /// Waits for a place, and then for a connection where one must be made: whoever calls bounds both together, as
+    /// who waited long for the place would otherwise wait as long again.
+    async fn find(self: &Arc<Self>, text: Option<&str>) -> Result<Held> {
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?;
         let found = {
             let mut free = self.free();
             free.retain(|seat| seat.made.elapsed() < LIFETIME);
@@ -153,12 +164,7 @@ impl Seats {
             Some(seat) => seat,
             None => self.make().await?,
         };
-        let mut held = Held::new(seat, place, Arc::clone(self));
-        // Whoever uses transactions names no statement: each is planned at every use.
-        if held.seat().has_old_plans() && !self.manner.is_of_transactions() {
-            held.seat().plan_anew().await?;
-        }
-        Ok(held)
+        Ok(Held::new(seat, place, Arc::clone(self)))
     }
 
     async fn make(&self) -> Result<Seat> {
