@@ -14,7 +14,7 @@ use crate::limits;
 use crate::store::StoreError;
 
 /// How often notes of other replicas, and of processes that died, are looked for.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a note is left alone: until every process has read the registration anew. A sweep that still knows
 /// the former one would put the doubts off again.
 const SETTLE: Duration = Duration::from_millis(1_500);

@@ -17,8 +17,8 @@ use crate::store::receipts::{QuarantineRow, QuarantineTry};
 
 /// Deliveries per look.
 const PAGE: u32 = 32;
-/// The longest sleep: another replica may have put something down.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The longest sleep: another replica may have put something down, and died.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// The shortest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// How often old deliveries are looked for, and how many are dropped at once.
