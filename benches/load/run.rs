@@ -343,43 +343,55 @@ impl Session {
         self.print_ratios();
     }
 
+    /// What each round found of a target.
+    fn rounds(&self, name: &str, connections: usize, pick: fn(&Figures) -> f64) -> Vec<f64> {
+        self.results.get(&(name.to_owned(), connections)).into_iter().flatten().map(pick).collect()
+    }
+
+    /// What each round found of a ceiling.
+    fn ceiling_rounds(&self, name: &str, pick: fn(&Ceiling) -> f64) -> Vec<f64> {
+        self.ceilings.get(name).into_iter().flatten().map(pick).collect()
+    }
+
+    /// Each ratio of medians, and beside it that of each round alone: a machine that slows down between two rounds moves
+    /// the first one, and one that does so within a round moves that one only.
     fn print_ratios(&self) {
-        println!("\n| ratio | found | wanted |");
-        println!("|---|---|---|");
-        for (connections, wanted) in [(1, 1.0), (16, 2.5), (64, 4.0), (256, 5.0)] {
-            if self.args.connections.contains(&connections) {
-                let ratio =
-                    self.median("service on Postgres", connections).rate / self.median("plain", connections).rate;
-                println!("| service / plain at {connections} | {ratio:.2} | ≥ {wanted} |");
-            }
+        println!("\n| ratio | of medians | each round alone | wanted |");
+        println!("|---|---|---|---|");
+        let rate = |name: &str, connections| self.rounds(name, connections, |found| found.rate);
+        for (connections, wanted) in [(1, "1"), (16, "2.5"), (64, "4"), (256, "5")] {
+            let (service, plain) = (rate("service on Postgres", connections), rate("plain", connections));
+            ratio(&format!("service / plain at {connections}"), service, plain, &format!("≥ {wanted}"));
         }
         let widest = self.args.connections.iter().copied().max().unwrap_or(1);
-        let wide = self.median("service on Postgres", widest);
-        let update = self.ceiling("batches of 128, with update").rate;
-        println!("| service at {widest} / raw batches with update | {:.2} | > 1 |", wide.rate / update);
-        println!("| p99 / p50 of an intent at {widest} | {:.2} | ≤ 3 |", wide.p99_ms / wide.p50_ms);
-        let one = self.ceiling("one commit at a time, same rows");
-        #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "microseconds as a figure")]
-        let commit_ms = one.p50_us as f64 / 1000.0;
-        println!(
-            "| intent p50 at 1 / one raw commit | {:.2} | ≤ 1.3 |",
-            self.median("service on Postgres", 1).p50_ms / commit_ms
-        );
-        let single = self.ceiling("SQLite, one commit at a time").rate;
-        for (connections, wanted) in [(64, 3.0), (256, 4.0)] {
-            if self.args.connections.contains(&connections) {
-                let ratio = self.median("service on SQLite", connections).rate / single;
-                println!("| SQLite at {connections} / its one-by-one rate | {ratio:.2} | ≥ {wanted} |");
-            }
+        let update = self.ceiling_rounds("batches of 128, with update", |found| found.rate);
+        let wide = rate("service on Postgres", widest);
+        ratio(&format!("service at {widest} / raw batches with update"), wide, update, "> 1");
+        let tail = |pick| self.rounds("service on Postgres", widest, pick);
+        let (p99, p50) = (tail(|found| found.p99_ms), tail(|found| found.p50_ms));
+        ratio(&format!("p99 / p50 of an intent at {widest}"), p99, p50, "≤ 3");
+        let lone = self.rounds("service on Postgres", 1, |found| found.p50_ms);
+        let commit = self.ceiling_rounds("one commit at a time, same rows", |found| micros_ms(found.p50_us));
+        ratio("intent p50 at 1 / one raw commit", lone, commit, "≤ 1.3");
+        let single = self.ceiling_rounds("SQLite, one commit at a time", |found| found.rate);
+        for (connections, wanted) in [(64, "≥ 3"), (256, "≥ 4")] {
+            let many = rate("service on SQLite", connections);
+            ratio(&format!("SQLite at {connections} / its one-by-one rate"), many, single.clone(), wanted);
         }
-        if self.args.connections.contains(&64) {
-            let echo = self.median("HTTP echo", 64).rate;
-            for word in ["replay", "read"] {
-                let known = self.median(&format!("{word}, service on Postgres"), 64).rate;
-                println!("| {word} / echo at 64 | {:.2} | ≥ 0.5 |", known / echo);
-            }
+        for word in ["replay", "read"] {
+            let known = rate(&format!("{word}, service on Postgres"), 64);
+            ratio(&format!("{word} / echo at 64"), known, rate("HTTP echo", 64), "≥ 0.5");
         }
     }
+}
+
+/// One line: nothing where either was not measured.
+fn ratio(what: &str, of: Vec<f64>, by: Vec<f64>, wanted: &str) {
+    if of.is_empty() || by.is_empty() {
+        return;
+    }
+    let each: Vec<String> = of.iter().zip(&by).map(|(of, by)| format!("{:.2}", of / by)).collect();
+    println!("| {what} | {:.2} | {} | {wanted} |", median(of) / median(by), each.join(", "));
 }
 
 fn micros_ms(micros: u64) -> f64 {
