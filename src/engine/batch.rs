@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::domain::ids::EffectKey;
 use crate::domain::record::Record;
@@ -12,6 +14,11 @@ use crate::limits;
 use crate::store::{Store, StoreError, Unloadable};
 use crate::telemetry::meters::{self, Read};
 use crate::telemetry::probe::{self, BatchTimes};
+
+/// Reads of a lane under way at once.
+const AT_ONCE: usize = 2;
+/// How many must wait for a read to begin beside another one.
+const BESIDE: usize = 32;
 
 /// Why a commit or a load has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -88,12 +95,11 @@ impl<R: BatchRead> std::fmt::Debug for ReadLane<R> {
 }
 
 impl<R: BatchRead> ReadLane<R> {
-    /// The lane, and the loops that must be run for it.
-    pub fn new(store: &Arc<dyn Store>, loops: usize) -> (Self, Vec<impl Future<Output = ()> + Send + use<R>>) {
+    /// The lane, and the loop that must be run for it; the loop ends when all senders are gone.
+    pub fn new(store: &Arc<dyn Store>) -> (Self, impl Future<Output = ()> + Send + use<R>) {
         let (jobs, queue) = mpsc::channel(limits::COMMIT_QUEUE);
-        let queue = Arc::new(Mutex::new(queue));
-        let loops = (0..loops).map(|_| run_reads::<R>(Arc::clone(store), Arc::clone(&queue))).collect();
-        (Self { jobs }, loops)
+        let store = Arc::clone(store);
+        (Self { jobs }, share(queue, move |jobs| read_batch::<R>(Arc::clone(&store), jobs)))
     }
 
     /// Reads for one key, together with whatever else waits.
@@ -113,34 +119,100 @@ impl<R: BatchRead> ReadLane<R> {
     }
 }
 
-async fn run_reads<R: BatchRead>(store: Arc<dyn Store>, queue: Arc<Mutex<mpsc::Receiver<ReadJob<R>>>>) {
-    let mut jobs: Vec<ReadJob<R>> = Vec::with_capacity(limits::COMMIT_CHANGES);
+/// Takes what waits to one read after the other, and to a second one at once only where it is worth that: a small one
+/// would cost the store as much as the large one that it splits.
+async fn share<J, F: Future<Output = ()>>(mut queue: mpsc::Receiver<J>, read: impl Fn(Vec<J>) -> F) {
+    let (mut waiting, mut is_open) = (Vec::new(), true);
+    let mut under_way = FuturesUnordered::new();
     loop {
-        if queue.lock().await.recv_many(&mut jobs, limits::COMMIT_CHANGES).await == 0 {
+        let may_begin = under_way.is_empty() || (under_way.len() < AT_ONCE && waiting.len() >= BESIDE);
+        if may_begin && !waiting.is_empty() {
+            under_way.push(read(std::mem::take(&mut waiting)));
+        }
+        if !is_open && under_way.is_empty() {
             return;
         }
-        let keys: Vec<EffectKey> = jobs.iter().map(|job| job.key.clone()).collect();
-        let reading = async {
-            let mut result = R::read(store.as_ref(), &keys).await;
-            if result.as_ref().is_err_and(StoreError::is_broken_connection) {
-                result = R::read(store.as_ref(), &keys).await;
-            }
-            result
-        };
-        let (result, times) = probe::batch(keys.len(), reading).await;
-        meters::have_read(R::READ, times.took());
-        match result {
-            Ok(found) => {
-                for (job, answer) in jobs.drain(..).zip(found) {
-                    drop(job.reply.send((Ok(answer), times)));
-                }
-            }
-            Err(error) => {
-                let error = LaneError::Store(Arc::new(error));
-                for job in jobs.drain(..) {
-                    drop(job.reply.send((Err(error.clone()), times)));
-                }
+        let room = limits::COMMIT_CHANGES.saturating_sub(waiting.len());
+        tokio::select! {
+            Some(()) = under_way.next() => {}
+            count = queue.recv_many(&mut waiting, room), if is_open && room > 0 => is_open = count > 0,
+        }
+    }
+}
+
+/// Reads for all of a batch and answers its members.
+async fn read_batch<R: BatchRead>(store: Arc<dyn Store>, jobs: Vec<ReadJob<R>>) {
+    let keys: Vec<EffectKey> = jobs.iter().map(|job| job.key.clone()).collect();
+    let reading = async {
+        let mut result = R::read(store.as_ref(), &keys).await;
+        if result.as_ref().is_err_and(StoreError::is_broken_connection) {
+            result = R::read(store.as_ref(), &keys).await;
+        }
+        result
+    };
+    let (result, times) = probe::batch(keys.len(), reading).await;
+    meters::have_read(R::READ, times.took());
+    match result {
+        Ok(found) => {
+            for (job, answer) in jobs.into_iter().zip(found) {
+                drop(job.reply.send((Ok(answer), times)));
             }
         }
+        Err(error) => {
+            let error = LaneError::Store(Arc::new(error));
+            for job in jobs {
+                drop(job.reply.send((Err(error.clone()), times)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// How many each read took that began before any had ended, as so many came one group after the other.
+    async fn reads_of(arrivals: &[usize]) -> Vec<usize> {
+        let (jobs, queue) = mpsc::channel(1_000);
+        let (begun, may_end) = (Mutex::new(Vec::new()), Semaphore::new(0));
+        let lane = share(queue, |jobs: Vec<()>| {
+            begun.lock().unwrap().push(jobs.len());
+            async { drop(may_end.acquire().await) }
+        });
+        let come = async {
+            for count in arrivals {
+                for _ in 0..*count {
+                    jobs.send(()).await.unwrap();
+                }
+                // The lane runs until it waits.
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            let before = begun.lock().unwrap().clone();
+            may_end.add_permits(1_000);
+            drop(jobs);
+            before
+        };
+        let (before, ()) = tokio::join!(come, lane);
+        assert_eq!(
+            begun.lock().unwrap().iter().sum::<usize>(),
+            arrivals.iter().sum::<usize>(),
+            "everybody is answered"
+        );
+        before
+    }
+
+    #[tokio::test]
+    async fn a_second_read_needs_a_crowd_and_there_is_no_third() {
+        assert_eq!(reads_of(&[1]).await, [1], "nobody waits for company");
+        assert_eq!(reads_of(&[1, BESIDE - 1]).await, [1], "a few go with the next one");
+        assert_eq!(reads_of(&[1, BESIDE]).await, [1, BESIDE]);
+        assert_eq!(reads_of(&[1, BESIDE - 1, 1]).await, [1, BESIDE]);
+        assert_eq!(reads_of(&[1, BESIDE, 300]).await, [1, BESIDE], "two at once");
     }
 }

@@ -119,15 +119,10 @@ impl Engine {
         let clock = Arc::new(DatabaseClock::start(store.as_ref()).await?);
         let epoch = store.restore_epochs().await?.last().map_or(0, |epoch| epoch.number);
         let (commits, commit_loop) = CommitLane::new(Arc::clone(&store));
-        let (loads, load_loops) = ReadLane::new(&store, 2);
-        let (revisions, revision_loops) = ReadLane::new(&store, 2);
-        let mut loops: Vec<futures_util::future::BoxFuture<'static, ()>> = vec![Box::pin(commit_loop)];
-        for load_loop in load_loops {
-            loops.push(Box::pin(load_loop));
-        }
-        for revision_loop in revision_loops {
-            loops.push(Box::pin(revision_loop));
-        }
+        let (loads, load_loop) = ReadLane::new(&store);
+        let (revisions, revision_loop) = ReadLane::new(&store);
+        let loops: Vec<futures_util::future::BoxFuture<'static, ()>> =
+            vec![Box::pin(commit_loop), Box::pin(load_loop), Box::pin(revision_loop)];
         let engine = Self {
             tools: Tools::new(Arc::clone(&store), ad_hoc_name),
             commits,
