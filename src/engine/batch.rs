@@ -171,17 +171,19 @@ async fn read_batch<R: BatchRead>(store: Arc<dyn Store>, jobs: Vec<ReadJob<R>>) 
 mod tests {
     use std::sync::Mutex;
 
-    use tokio::sync::Semaphore;
+    use tokio::sync::watch;
 
     use super::*;
 
     /// How many each read took that began before any had ended, as so many came one group after the other.
     async fn reads_of(arrivals: &[usize]) -> Vec<usize> {
         let (jobs, queue) = mpsc::channel(1_000);
-        let (begun, may_end) = (Mutex::new(Vec::new()), Semaphore::new(0));
+        let begun = Mutex::new(Vec::new());
+        let (end, may_end) = watch::channel(false);
         let lane = share(queue, |jobs: Vec<()>| {
             begun.lock().unwrap().push(jobs.len());
-            async { drop(may_end.acquire().await) }
+            let mut may_end = may_end.clone();
+            async move { drop(may_end.wait_for(|may| *may).await) }
         });
         let come = async {
             for count in arrivals {
@@ -194,7 +196,7 @@ mod tests {
                 }
             }
             let before = begun.lock().unwrap().clone();
-            may_end.add_permits(1_000);
+            end.send_replace(true);
             drop(jobs);
             before
         };

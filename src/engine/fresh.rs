@@ -45,6 +45,8 @@ impl Engine {
         let tenant = &key.tenant;
         let tool = match self.tool_for(tenant, &propose.tool).await {
             Ok(tool) => tool,
+            // Whether the effect is there already would be asked of the same store, and waited for once more.
+            Err(error @ EngineError::Store(_)) => return Err(error),
             Err(error) => return Ok(Fresh::Refused(error)),
         };
         let mut context = Context {

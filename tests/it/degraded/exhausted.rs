@@ -10,6 +10,8 @@ use crate::support::{Api, Options, Server, blocking, bodies, postgres, unique};
 /// The longest that anybody waits: 5 s behind a batch that waits for a connection, and as long for the next one. Below
 /// 15 s, as who waited for its turn at the connections must not wait as long again for the connection itself.
 const BOUND: Duration = Duration::from_secs(14);
+/// The longest that somebody alone waits: 5 s, and not once more for another question to the same store.
+const ALONE: Duration = Duration::from_secs(9);
 
 /// As a superuser.
 async fn on_server(sql: String) {
@@ -56,6 +58,9 @@ async fn without_a_connection_it_says_so_in_time_and_comes_back() {
     });
     futures_util::future::join_all(many).await;
     readiness(api, 503).await;
+    let began = Instant::now();
+    unavailable(api.intent(&bodies::claiming("alone", TOOL)).await);
+    assert!(began.elapsed() < ALONE, "{:?}", began.elapsed());
     unavailable(api.outcome("before", &bodies::succeeded(&granted)).await);
     let more = resident(&server).saturating_sub(before);
     assert!(more < 64 * 1024, "{more} kB more");
